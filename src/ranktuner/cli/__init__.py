@@ -1,0 +1,71 @@
+"""The menu: `ranktuner COMMAND ...`. Each command lives in its own module and is imported only when it is called.
+
+A command's module has a typer application called `app`. Adding a command is one line in COMMANDS.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+from ranktuner.errors import RankTunerError, nearest
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "methods": ("ranktuner.cli.science", "list the token weightings, or explain one"),
+    "weigh": ("ranktuner.cli.science", "the weight every method gives to one token"),
+    "doctor": ("ranktuner.cli.doctor", "versions, devices, which extras work and why not"),
+}
+"""Name -> (module, one line of help), in the order of the menu."""
+
+
+def _menu() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {text}" for name, (_, text) in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: ranktuner COMMAND [ARGUMENTS]",
+            "",
+            "Fine-tune language models with token weights that calibrate probability by entropy.",
+            "",
+            "commands:",
+            *lines,
+            "",
+            "ranktuner COMMAND --help explains one; ranktuner --version prints the version.",
+        ]
+    )
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command line; return the exit status (0 done, 1 an error of ours, 2 wrong usage, 130 interrupted)."""
+    argv = sys.argv[1:] if argv is None else argv
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        print(_menu())
+        return 0
+    if argv[0] == "--version":
+        from importlib.metadata import version
+
+        print(f"ranktuner {version('ranktuner')}")
+        return 0
+    name, *rest = argv
+    if name not in COMMANDS:
+        print(f"ranktuner: there is no command {name!r}; {nearest(name, COMMANDS)}", file=sys.stderr)
+        return 2
+    return run_command(name, rest)
+
+
+def run_command(name: str, arguments: list[str]) -> int:
+    """Import the command's module and run it, turning our errors into one readable line and an exit status."""
+    import typer
+
+    try:
+        app = import_module(COMMANDS[name][0]).app
+        command = typer.main.get_command(app)
+        # A module with several commands is a group and needs the name; one with a single command is that command.
+        command = getattr(command, "commands", {}).get(name, command)
+        command.main(arguments, prog_name=f"ranktuner {name}")
+    except RankTunerError as error:
+        print(f"ranktuner {name}: {error}", file=sys.stderr)
+        return 1
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    return 0

@@ -1,0 +1,1 @@
+"""Evaluation: problems, generators, graders, pass@k. Grading knows nothing of training."""
