@@ -1,1 +1,54 @@
-"""RankTuner."""
+"""RankTuner: fine-tune language models with token weights that calibrate probability by entropy.
+
+The public names below load their module, and torch with it, only when they are first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ranktuner import bounds as bounds
+    from ranktuner import methods as methods
+    from ranktuner.loss import LossOutput as LossOutput
+    from ranktuner.loss import dense_loss as dense_loss
+    from ranktuner.loss import summarize as summarize
+    from ranktuner.loss import weighted_loss as weighted_loss
+    from ranktuner.registry import Method as Method
+    from ranktuner.registry import method as method
+    from ranktuner.registry import weighting as weighting
+    from ranktuner.signals import RowTerms as RowTerms
+    from ranktuner.signals import Signals as Signals
+    from ranktuner.signals import expected_rank as expected_rank
+    from ranktuner.signals import signals_from_logits as signals_from_logits
+
+_PUBLIC = {
+    "Signals": "ranktuner.signals",
+    "RowTerms": "ranktuner.signals",
+    "signals_from_logits": "ranktuner.signals",
+    "expected_rank": "ranktuner.signals",
+    "Method": "ranktuner.registry",
+    "method": "ranktuner.registry",
+    "weighting": "ranktuner.registry",
+    "LossOutput": "ranktuner.loss",
+    "weighted_loss": "ranktuner.loss",
+    "dense_loss": "ranktuner.loss",
+    "summarize": "ranktuner.loss",
+    "methods": "ranktuner.methods",
+    "bounds": "ranktuner.bounds",
+}
+"""Public name -> module; a name equal to its module's last part is the module itself."""
+
+__all__ = [*_PUBLIC]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'ranktuner' has no attribute {name!r}")
+    module = import_module(_PUBLIC[name])
+    return module if _PUBLIC[name].endswith(f".{name}") else getattr(module, name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_PUBLIC])

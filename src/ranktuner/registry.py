@@ -1,0 +1,180 @@
+"""From a name to a Method: `method("ranktuner(prior=prob)")`; a user's own by `module:attribute`; plug-ins by entry point.
+
+Three sources, looked at in this order: the table of `methods.py`, installed packages that offer entry points in the
+group `ranktuner.methods`, and, for a name with a colon, an import path.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ranktuner import spec
+from ranktuner.errors import InputError, NonFiniteError, nearest
+from ranktuner.lagged import Lagged
+from ranktuner.methods import TABLE, Card, WeightFunction
+from ranktuner.signals import Needs, RowTerms, Signals
+
+GROUP = "ranktuner.methods"
+_CARD = "ranktuner_card"
+
+
+@dataclass(frozen=True)
+class Method:
+    """A token weighting with its parameters; pure but for `context`."""
+
+    name: str
+    parameters: dict[str, Any]
+    function: WeightFunction
+    card: Card
+    trusted: bool
+    """Ours: its weights are right by test. Others are checked each time."""
+    context: Lagged | None = field(default=None)
+    """State over optimiser steps, for `talr(tau=lagged)`; else None."""
+
+    def __str__(self) -> str:
+        return spec.render(self.name, self.parameters, self.function)
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Extra signals it reads, by the names of `Needs`."""
+        return frozenset(self.card.needs(self.parameters))
+
+    @property
+    def scope(self) -> str:
+        """`token`: a token's weight depends on that token alone; `batch`: on the others of the micro-batch too."""
+        return "batch" if self.card.batch(self.parameters) else "token"
+
+    @property
+    def paper(self) -> str:
+        """Where it comes from."""
+        return self.card.paper
+
+    def terms(self, signals: Signals) -> RowTerms:
+        """Return the loss terms of every token, without gradient."""
+        self._check_needs(signals)
+        extra = {} if self.context is None else {"_context": self.context}
+        with torch.no_grad():
+            answer = self.function(signals.detach(), **self.parameters, **extra)
+        terms = answer if isinstance(answer, RowTerms) else RowTerms(answer)
+        if not self.trusted:
+            self._check_weights(terms.w_nll, signals)
+        return terms
+
+    def weights(self, signals: Signals) -> Tensor:
+        """Return the weight of every token's nll."""
+        return self.terms(signals).w_nll
+
+    def _check_needs(self, signals: Signals) -> None:
+        needs = Needs.parse(self.needs)
+        absent = [
+            name
+            for name, wanted, there in (
+                (f"topk_entropy:{needs.topk}", needs.topk, signals.topk_entropy),
+                ("sum_p2", needs.sum_p2, signals.sum_p2),
+                ("mass_above", needs.mass_above, signals.mass_above),
+            )
+            if wanted and there is None
+        ]
+        if absent:
+            raise InputError(f"{self} needs the signal {absent[0]}, which was not taken: pass needs={absent}")
+
+    def _check_weights(self, w: Any, signals: Signals) -> None:
+        if not isinstance(w, Tensor) or w.shape != signals.nll.shape:
+            got = f"shape {tuple(w.shape)}" if isinstance(w, Tensor) else type(w).__name__
+            raise InputError(
+                f"{self} gave {got}; a tensor of one weight for each of {len(signals)} tokens was expected"
+            )
+        bad = ~torch.isfinite(w) | (w < 0)
+        if bool(bad.any()):
+            i = int(bad.nonzero()[0])
+            token = (
+                f"p={float(signals.p[i]):.3g}, R={int(signals.rank[i])}, H={float(signals.entropy_bits[i]):.3g} bits"
+            )
+            kind = NonFiniteError if not bool(torch.isfinite(w[i])) else InputError
+            raise kind(
+                f"{self} gave the weight {float(w[i])} for token {i} ({token}); a finite number >= 0 was expected"
+            )
+
+
+def method(text: str | Method, **parameters: Any) -> Method:
+    """Return the Method of a spec such as `ranktuner(prior=prob, k=0.5)`, `eaft` or `my_package.mine:weight(a=2)`.
+
+    Args:
+        text: the spec; a Method is returned as it is.
+        parameters: more parameters, as values.
+    """
+    if isinstance(text, Method):
+        return text
+    name, given = spec.parse(text)
+    both = set(given) & set(parameters)
+    if both:
+        raise InputError(f"{name}: {sorted(both)[0]!r} is given in the text and as an argument; give it once")
+    function, card, trusted = _find(name)
+    resolved = spec.resolve(name, function, {**given, **parameters})
+    Needs.parse(card.needs(resolved))
+    context = Lagged() if name == "talr" and resolved["tau"] == "lagged" else None
+    return Method(name, resolved, function, card, trusted, context)
+
+
+def names() -> list[str]:
+    """Return the names of all methods: ours in their order, then those of plug-ins."""
+    return [*TABLE, *(n for n in _plugins() if n not in TABLE)]
+
+
+def weighting(
+    *, needs: list[str] | None = None, formula: str = "-", reads: str = "-", paper: str = "-", when: str = "-"
+) -> Callable[[WeightFunction], WeightFunction]:
+    """Decorate a user's own weight function: what it needs, and what `ranktuner methods` says of it."""
+    wanted = Needs.parse(needs) and list(needs or [])
+
+    def mark(function: WeightFunction) -> WeightFunction:
+        card = Card(formula, reads, paper, when, needs=lambda parameters: wanted, confirmed="its author")
+        setattr(function, _CARD, card)
+        return function
+
+    return mark
+
+
+def _find(name: str) -> tuple[WeightFunction, Card, bool]:
+    if name in TABLE:
+        return *TABLE[name], True
+    plugins = _plugins()
+    if name in plugins:
+        function = plugins[name].load()
+    elif ":" in name:
+        function = _import(name)
+    else:
+        raise InputError(f"unknown method {name!r}; {nearest(name, names())}")
+    if not callable(function):
+        raise InputError(
+            f"{name} is {type(function).__name__}; a function of Signals that returns weights was expected"
+        )
+    return function, getattr(function, _CARD, Card("-", "-", "-", "-", confirmed="its author")), False
+
+
+def _plugins() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=GROUP)}
+
+
+def _import(path: str) -> Any:
+    module_name, _, attribute = path.partition(":")
+    here = str(Path.cwd())
+    if here not in sys.path:  # a console script does not have the working folder on its path
+        sys.path.insert(0, here)
+    try:
+        module = import_module(module_name)
+    except ImportError as error:
+        raise InputError(f"method {path!r}: module {module_name!r} cannot be imported: {error}") from error
+    if not hasattr(module, attribute):
+        public = [n for n in vars(module) if not n.startswith("_")]
+        raise InputError(f"method {path!r}: {module_name!r} has no {attribute!r}; {nearest(attribute, public)}")
+    return getattr(module, attribute)
