@@ -9,7 +9,21 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "src" / "ranktuner"
 
-SCIENCE = {"errors", "findings", "bounds", "signals", "align", "kernels", "methods", "loss", "head", "data"}
+SCIENCE = {
+    "errors",
+    "findings",
+    "spec",
+    "lagged",
+    "registry",
+    "bounds",
+    "signals",
+    "align",
+    "kernels",
+    "methods",
+    "loss",
+    "head",
+    "data",
+}
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "findings": {"errors"},
@@ -17,15 +31,18 @@ MAY_IMPORT: dict[str, set[str]] = {
     "align": {"errors"},
     "signals": {"errors", "bounds"},
     "kernels": {"signals", "errors"},
-    "methods": {"signals", "bounds", "errors"},
-    "loss": {"signals", "methods", "errors"},
-    "head": {"kernels", "loss", "align", "methods", "signals", "errors"},
+    "spec": {"errors"},
+    "lagged": {"errors"},
+    "methods": {"signals", "bounds", "lagged", "spec", "errors", "registry"},
+    "registry": {"methods", "signals", "lagged", "spec", "errors"},
+    "loss": {"signals", "bounds", "registry", "errors"},
+    "head": {"kernels", "loss", "align", "registry", "signals", "errors"},
     "data": {"errors"},
     "pretrained": {"errors"},
     "train": SCIENCE | {"integrations"},
     "integrations": SCIENCE,
     "evals": {"data", "findings", "errors"},
-    "diagnostics": {"head", "data", "align", "bounds", "signals", "methods", "findings", "errors", "evals"},
+    "diagnostics": {"head", "data", "align", "bounds", "signals", "registry", "methods", "findings", "errors", "evals"},
     "report": {"findings", "errors"},
 }
 EVERYTHING = {"compare", "demo", "cli", "__init__"}

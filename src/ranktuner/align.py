@@ -85,7 +85,7 @@ def supervised(
             where = int(index[bad])
             raise InputError(
                 f"label {int(target_N[bad])} in row {where // width} at position {where % width + (not shifted)} is "
-                f"outside the vocabulary of {vocab_size}; token ids from 0 to {vocab_size - 1}, or {IGNORE} for nothing to "
+                f"outside the vocabulary of {vocab_size}; ids from 0 to {vocab_size - 1}, or {IGNORE} for nothing to "
                 "learn, were expected: do tokenizer and model belong together?"
             )
     return Aligned(index, target_N, seq.reshape(-1)[index], width)

@@ -64,7 +64,8 @@ def fano_inverse(entropy_bits: Tensor, vocab_size: int) -> Tensor:
 def _fano(error: Tensor, vocab_size: int) -> Tensor:
     """h as a function of e = 1-q."""
     binary = -(torch.xlogy(error, error) + torch.special.xlog1py(1 - error, -error)) / LN2
-    return binary + error * math.log2(vocab_size - 1)
+    fano: Tensor = binary + error * math.log2(vocab_size - 1)
+    return fano
 
 
 # --- xi and K ---------------------------------------------------------------------------------------------------

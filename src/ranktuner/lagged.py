@@ -71,7 +71,7 @@ class Lagged:
     @staticmethod
     def sequence_means(nll: Tensor, seq: Tensor) -> Tensor:
         """Return the mean nll of each sequence that has a token."""
-        names, inverse = seq.unique(return_inverse=True)
+        names, inverse = torch.unique(seq, return_inverse=True)
         zeros = torch.zeros(len(names), dtype=nll.dtype, device=nll.device)
         return zeros.scatter_add(0, inverse, nll) / zeros.scatter_add(0, inverse, torch.ones_like(nll))
 

@@ -1,4 +1,4 @@
-"""From a name to a Method: `method("ranktuner(prior=prob)")`; a user's own by `module:attribute`; plug-ins by entry point.
+"""From a spec to a Method: `method("ranktuner(prior=prob)")`, a user's own by `module:attribute`, plug-ins.
 
 Three sources, looked at in this order: the table of `methods.py`, installed packages that offer entry points in the
 group `ranktuner.methods`, and, for a name with a colon, an import path.
@@ -134,7 +134,8 @@ def weighting(
     *, needs: list[str] | None = None, formula: str = "-", reads: str = "-", paper: str = "-", when: str = "-"
 ) -> Callable[[WeightFunction], WeightFunction]:
     """Decorate a user's own weight function: what it needs, and what `ranktuner methods` says of it."""
-    wanted = Needs.parse(needs) and list(needs or [])
+    wanted = list(needs or [])
+    Needs.parse(wanted)
 
     def mark(function: WeightFunction) -> WeightFunction:
         card = Card(formula, reads, paper, when, needs=lambda parameters: wanted, confirmed="its author")

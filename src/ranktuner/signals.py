@@ -249,7 +249,7 @@ def check_rows(rows_NX: Tensor, target_N: Tensor, seq_N: Tensor | None, vocab_si
     if low < 0 or high >= size:
         raise InputError(
             f"label {low if low < 0 else high} is outside the vocabulary of {size}: labels from 0 to {size - 1} were "
-            "expected; drop -100 and padding first (align.supervised), or check that tokenizer and model belong together"
+            "expected; drop -100 and padding first (align.supervised); do tokenizer and model belong together?"
         )
 
 
@@ -286,12 +286,12 @@ def expected_rank(logits_NV: Tensor) -> Tensor:
     if logits_NV.ndim != 2 or not logits_NV.is_floating_point():
         raise InputError(f"logits of shape {tuple(logits_NV.shape)}, {logits_NV.dtype}: a float [N, V] was expected")
     rows = max(1, CHUNK_ELEMENTS // max(1, logits_NV.shape[1]))
-    parts = [_expected_rank(chunk.detach()) for chunk in logits_NV.split(rows)]
+    parts = [_expected_rank(chunk.detach()) for chunk in torch.split(logits_NV, rows)]
     out = torch.cat(parts) if parts else logits_NV.new_zeros(0, dtype=torch.float64)
     if not bool(torch.isfinite(out).all()):
         row = int((~torch.isfinite(out)).nonzero()[0])
         raise NonFiniteError(
-            f"row {row}: logits hold NaN or +inf, or are all -inf; finite logits were expected: check the model's output"
+            f"row {row}: logits hold NaN or +inf, or are all -inf; finite ones were expected: check the model"
         )
     return out
 
