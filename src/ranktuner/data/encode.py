@@ -84,9 +84,7 @@ class Encoder:
         self._auto = template == "auto" and not has_chat
         self.template = "plain" if template == "plain" or self._auto else "chat"
         if self.template == "plain" and tokenizer.eos_token is None:
-            raise InputError(
-                "the plain template ends an answer with the tokenizer's eos_token, and it has none; set it"
-            )
+            raise InputError("the plain template ends an answer with the eos_token, and the tokenizer has none; set it")
 
     def encode(self, rows: Iterable[Row], chunk: int = 256) -> Iterator[Example]:
         """Yield the example of every row, in order; some may have no supervised token left (`Example.supervised`)."""
@@ -172,7 +170,8 @@ class Encoder:
             start = first if start is None else start
             end = self._through_end_token(text, last) if end is None else end
         content = messages[at]["content"]
-        if isinstance(content, str) and content.strip() and content.strip()[-20:] not in text[start:end]:
+        # Its last characters alone: the front may be reasoning that the template rightly drops.
+        if isinstance(content, str) and content.strip()[-4:] not in text[start:end]:
             raise DataError(
                 f"{row.id}: the template does not show assistant turn {at + 1} where it should stand; "
                 "simplify the template, or bring the row as input_ids and labels"
@@ -195,9 +194,7 @@ class Encoder:
         weights = np.asarray(row.token_weights, np.float32) if row.token_weights else None
         vocabulary = len(self.tokenizer)
         if (high := max(row.input_ids)) >= vocabulary:
-            raise DataError(
-                f"{row.id}: token {high} is beyond the tokenizer's {vocabulary} tokens; was it another one?"
-            )
+            raise DataError(f"{row.id}: token {high} is beyond the tokenizer's {vocabulary}; was another one used?")
         return self._example(row, np.asarray(row.input_ids, np.int32), labels >= 0, weights)
 
     def _example(

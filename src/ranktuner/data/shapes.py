@@ -200,13 +200,17 @@ def _weight(value: object, where: str) -> float:
     if value is None:
         return 1.0
     if isinstance(value, str):  # a CSV cell
-        try:
-            value = float(value)
-        except ValueError:
-            value = math.nan if value.strip() else 1.0
+        value = _number(value)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
         raise DataError(f"{where}: 'weight' is {value!r}; expected a finite number from 0 (1 leaves the row as it is)")
     return float(value)
+
+
+def _number(cell: str) -> float:
+    try:
+        return float(cell) if cell.strip() else 1.0
+    except ValueError:
+        return math.nan
 
 
 def with_suffix(row: Row, suffix: str) -> Row:
