@@ -6,6 +6,7 @@ group `ranktuner.methods`, and, for a name with a colon, an import path.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -66,7 +67,10 @@ class Method:
             answer = self.function(signals.detach(), **self.parameters, **extra)
         terms = answer if isinstance(answer, RowTerms) else RowTerms(answer)
         if not self.trusted:
-            self._check_weights(terms.w_nll, signals)
+            self._check_column("weight", terms.w_nll, signals, floor=0.0)
+            for what, column in (("entropy weight", terms.w_entropy), ("reported loss", terms.reported)):
+                if column is not None:
+                    self._check_column(what, column, signals)
         return terms
 
     def weights(self, signals: Signals) -> Tensor:
@@ -87,22 +91,21 @@ class Method:
         if absent:
             raise InputError(f"{self} needs the signal {absent[0]}, which was not taken: pass needs={absent}")
 
-    def _check_weights(self, w: Any, signals: Signals) -> None:
+    def _check_column(self, what: str, w: Any, signals: Signals, floor: float = -math.inf) -> None:
         if not isinstance(w, Tensor) or w.shape != signals.nll.shape:
             got = f"shape {tuple(w.shape)}" if isinstance(w, Tensor) else type(w).__name__
             raise InputError(
-                f"{self} gave {got}; a tensor of one weight for each of {len(signals)} tokens was expected"
+                f"{self} gave {got}; a tensor of one {what} for each of {len(signals)} tokens was expected"
             )
-        bad = ~torch.isfinite(w) | (w < 0)
+        bad = ~torch.isfinite(w) | (w < floor)
         if bool(bad.any()):
             i = int(bad.nonzero()[0])
             token = (
                 f"p={float(signals.p[i]):.3g}, R={int(signals.rank[i])}, H={float(signals.entropy_bits[i]):.3g} bits"
             )
             kind = NonFiniteError if not bool(torch.isfinite(w[i])) else InputError
-            raise kind(
-                f"{self} gave the weight {float(w[i])} for token {i} ({token}); a finite number >= 0 was expected"
-            )
+            expected = "a finite number >= 0" if floor == 0 else "a finite number"
+            raise kind(f"{self} gave the {what} {float(w[i])} for token {i} ({token}); {expected} was expected")
 
 
 def method(text: str | Method, **parameters: Any) -> Method:
