@@ -1,0 +1,1 @@
+"""Diagnostics: token tables, and pure functions of them to Findings. README.md says what every number is."""
