@@ -177,6 +177,8 @@ def _overtone_mix(
     """
     lam = chosen.parameters["lam"]
     signals = signals_from_logits(logits_NV, target_N)
+    if weight is not None:
+        check_row_weight(weight, len(signals))
     ln_p = torch.log_softmax(logits_NV.to(signals.nll.dtype), dim=1)
     with torch.no_grad():
         z = logits_NV.to(signals.nll.dtype)
