@@ -50,7 +50,8 @@ class Finding:
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_name(path.name + ".part")
-        part.write_text(self.to_json(), encoding="utf-8")
+        # Half a surrogate pair, as broken data has it, is not UTF-8; written as \udXXX it is what JSON calls it.
+        part.write_text(self.to_json(), encoding="utf-8", errors="backslashreplace")
         part.replace(path)
         return path
 
