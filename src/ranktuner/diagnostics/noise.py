@@ -57,12 +57,16 @@ def insert_at_middle(text: str, sentence: str) -> tuple[str, int, int]:
     return text[:at] + piece + text[at:], at, at + len(piece)
 
 
+Piece = tuple[int, str]
+"""Where planted text begins in its answer, and the text: JSON keeps it in a table's metadata as a list."""
+
+
 @dataclass(frozen=True)
 class Planted:
     """Texts of which some were corrupted."""
 
     texts: tuple[str, ...]
-    pieces: Mapping[int, str]
+    pieces: Mapping[int, Piece]
     """Number of the text -> what was inserted into it."""
 
 
@@ -86,13 +90,13 @@ def plant(texts: Sequence[str], sentences: Sequence[str], seed: int, ratio: floa
     new, pieces = list(texts), {}
     for number, sentence in zip(chosen, words, strict=True):
         new[number], start, end = insert_at_middle(texts[number], sentence)
-        pieces[number] = new[number][start:end]
+        pieces[number] = (start, new[number][start:end])
     return Planted(tuple(new), pieces)
 
 
 def planted_tokens(table: TokenTable) -> Array:
-    """Return which tokens ([N] bool) overlap planted text; `meta["planted"]` has row number -> inserted text."""
-    planted = {int(number): piece for number, piece in (table.meta.get("planted") or {}).items()}
+    """Return which tokens ([N] bool) overlap planted text; `meta["planted"]` has row number -> Piece."""
+    planted: dict[int, Piece] = {int(number): piece for number, piece in (table.meta.get("planted") or {}).items()}
     if not planted:
         raise DataError(
             "this token table has no planted noise (no 'planted' in its metadata): make it with "
@@ -100,15 +104,20 @@ def planted_tokens(table: TokenTable) -> Array:
         )
     mask = np.zeros(len(table), dtype=bool)
     for number, first, last in table.bounds_of_rows():
-        # A piece that the length limit cut off is not found: the row then counts as clean, and the count shows it.
-        at = table.row_text(first, last).find(planted[number]) if number in planted else -1
-        if at >= 0:
-            inside = slice(first, last)
-            mask[inside] = (table.end[inside] > at) & (table.start[inside] < at + len(planted[number]))
-            # Parts of a character have no text of their own: they go with the token that completes it.
-            empty = table.start[inside] == table.end[inside]
-            mask[inside] |= empty & (table.start[inside] >= at) & (table.start[inside] < at + len(planted[number]))
+        found = _locate(table.row_text(first, last), *planted[number]) if number in planted else None
+        if found:
+            start, end = table.start[first:last], table.end[first:last]
+            # A part of a character has no text of its own: it goes with the character it begins.
+            mask[first:last] = (np.maximum(end, start + 1) > found[0]) & (start < found[1])
     return mask
+
+
+def _locate(text: str, at: int, piece: str) -> tuple[int, int] | None:
+    """Return start and end of planted text in a row's supervised text; None where the length limit cut it off."""
+    # The template may put something before the answer, or strip it: the occurrence nearest to the place is the one.
+    starts = [m.start() for m in re.finditer(f"(?={re.escape(piece)})", text)]
+    start = min(starts, key=lambda i: abs(i - at), default=None)
+    return None if start is None else (start, start + len(piece))
 
 
 def control_spans(table: TokenTable, noise: Array, seed: int) -> list[tuple[int, int]]:

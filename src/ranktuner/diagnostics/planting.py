@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from ranktuner.data.shapes import Row
-from ranktuner.diagnostics.noise import CORRUPTION_RATIO, first_sentence, plant
+from ranktuner.diagnostics.noise import CORRUPTION_RATIO, Piece, first_sentence, plant
 from ranktuner.diagnostics.summaries import need
 from ranktuner.errors import DataError
 
@@ -46,11 +46,11 @@ def draw(rows: Sequence[Row], count: int, seed: int) -> list[Row]:
 
 def plant_sentences(
     rows: Sequence[Row], sentences: Sequence[str], seed: int, ratio: float = CORRUPTION_RATIO
-) -> tuple[list[Row], dict[str, str]]:
+) -> tuple[list[Row], dict[str, Piece]]:
     """Insert a foreign sentence into a share of the rows.
 
     Returns:
-        The rows, and what was inserted: number of the row (as text, for JSON) -> piece.
+        The rows, and what was inserted: number of the row (as text, for JSON) -> its place and text.
     """
     planted = plant([answer_of(row) for row in rows], sentences, seed, ratio)
     new = [
@@ -60,7 +60,9 @@ def plant_sentences(
     return new, {str(number): piece for number, piece in planted.pieces.items()}
 
 
-def plant_answers(rows: Sequence[Row], seed: int, ratio: float = CORRUPTION_RATIO) -> tuple[list[Row], dict[str, str]]:
+def plant_answers(
+    rows: Sequence[Row], seed: int, ratio: float = CORRUPTION_RATIO
+) -> tuple[list[Row], dict[str, Piece]]:
     """Give a share of the rows each other's answers: mislabelled rows. At least two rows are exchanged."""
     count = max(2, round(ratio * len(rows)))
     need(len(rows), count + 1, "rows to exchange answers in")
@@ -69,10 +71,12 @@ def plant_answers(rows: Sequence[Row], seed: int, ratio: float = CORRUPTION_RATI
     new = list(rows)
     for i, answer in zip(chosen, answers[1:] + answers[:1], strict=True):
         new[i] = with_answer(rows[i], answer)
-    return new, {str(i): answer_of(new[i]) for i in sorted(chosen)}
+    return new, {str(i): (0, answer_of(new[i])) for i in sorted(chosen)}
 
 
-def plant_numbers(rows: Sequence[Row], seed: int, ratio: float = CORRUPTION_RATIO) -> tuple[list[Row], dict[str, str]]:
+def plant_numbers(
+    rows: Sequence[Row], seed: int, ratio: float = CORRUPTION_RATIO
+) -> tuple[list[Row], dict[str, Piece]]:
     """Change the last number of a share of the rows' answers by one digit: a wrong result after a right derivation."""
     able = [i for i, row in enumerate(rows) if re.search(r"\d", answer_of(row))]
     count = max(1, round(ratio * len(rows)))
@@ -85,11 +89,11 @@ def plant_numbers(rows: Sequence[Row], seed: int, ratio: float = CORRUPTION_RATI
         at = int(rng.integers(last.start(), last.end()))
         digit = (int(answer[at]) + int(rng.integers(1, 10))) % 10
         new[i] = with_answer(rows[i], answer[:at] + str(digit) + answer[at + 1 :])
-        pieces[str(i)] = answer_of(new[i])[last.start() :]
+        pieces[str(i)] = (last.start(), answer_of(new[i])[last.start() : last.end()])
     return new, pieces
 
 
-PLANTERS: dict[str, Callable[..., tuple[list[Row], dict[str, str]]]] = {
+PLANTERS: dict[str, Callable[..., tuple[list[Row], dict[str, Piece]]]] = {
     "inserted sentence": plant_sentences,
     "other row's answer": plant_answers,
     "wrong number": plant_numbers,
