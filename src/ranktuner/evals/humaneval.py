@@ -14,7 +14,7 @@ from ranktuner.evals.records import Problem
 ORACLES = {"find_zero": "root_of_polynomial"}
 """Functions of HumanEval+ whose answers are not unique, and the rule that judges them."""
 MENDED = ("assert _poly(*candidate(*inp), inp) <=", "assert abs(_poly(*inp, candidate(*inp))) <=")
-"""HumanEval/32 of HumanEval+ in HumanEval's format: no answer can pass its test as it is written (a float is unpacked)."""
+"""HumanEval/32 of HumanEval+ in HumanEval's format: no answer can pass its test as written (it unpacks a float)."""
 
 
 def read_humaneval(path: Path) -> list[Problem]:
@@ -25,6 +25,15 @@ def read_humaneval(path: Path) -> list[Problem]:
 def read_humaneval_plus(path: Path) -> list[Problem]:
     """Return HumanEval+'s problems (HumanEvalPlus.jsonl, or the mini set), gzip or not."""
     return [_read(humaneval_plus_problem, row, path, line) for line, row in rows(path)]
+
+
+def problem_of_row(row: Mapping[str, Any], number: str) -> Problem:
+    """Return the problem of a row: of HumanEval+ (has `plus_input`), HumanEval (`test`), or a user's own task."""
+    if "plus_input" in row:
+        return humaneval_plus_problem(row)
+    if "test" in row:
+        return humaneval_problem(row)
+    return user_problem(row, str(row.get("task_id", row.get("id", number))))
 
 
 def humaneval_problem(row: Mapping[str, Any]) -> Problem:

@@ -300,6 +300,6 @@ def choose(allow_unsafe: bool = False) -> Sandbox:
         return Sandbox("limited process")
     raise UnsupportedError(
         f"no sandbox to run generated code in: {found}. Install it (apt-get install bubblewrap), and in a container "
-        "allow user namespaces; or, on a machine that holds nothing of value, pass --allow-unsafe: the code then runs in a "
+        "allow user namespaces; or, where nothing of value is at hand, pass --allow-unsafe: the code then runs in a "
         "limited process, with your files and your network"
     )

@@ -20,6 +20,7 @@ What a problem of a code task must hold (JSON values only):
 
     read_humaneval(path) -> list[Problem]         HumanEval.jsonl[.gz], or HumanEvalPlus-OriginFmt.jsonl[.gz]
     read_humaneval_plus(path) -> list[Problem]    HumanEvalPlus[-Mini].jsonl[.gz]
+    problem_of_row(row, number) -> Problem        one row of either, or of a user's own task (see below)
     answer_of_reference(problem) -> str           the text that must be graded correct
 
 A user's own code task is a JSONL with these names as columns: `question`, `entry_point`, and `tests`, or `inputs` with
@@ -100,6 +101,8 @@ class _Grading:
         """Grade one sample."""
         with self._lock:
             known = self._known.setdefault((sample.task, problem.id), _Known(read_problem(problem)))
+        if sample.finish == "error":
+            return Grade("error", None, sample.note or "the generator failed on this sample")
         if not sample.text.strip():
             return Grade("unparsed", None, "the answer is empty")
         try:

@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from decimal import Decimal
-from fractions import Fraction
 from typing import Any
 
 MAX_DEPTH = 100
@@ -96,7 +94,7 @@ def _pack_rare(value: Any, kind: type, depth: int, left: list[int]) -> Any:
         return {"complex": [value.real, value.imag]}
     if kind is range:
         return {"range": [_pack(v, depth + 1, left) for v in (value.start, value.stop, value.step)]}
-    if kind is Fraction or kind is Decimal:
+    if (kind.__module__, kind.__name__) in (("fractions", "Fraction"), ("decimal", "Decimal")):
         return {kind.__name__: str(value)}
     if isinstance(value, Iterator) or kind is type({}.values()):
         return {"iterator": items(value)}
@@ -123,6 +121,18 @@ def _pair(pair: Any) -> list[Any]:
     return pair
 
 
+def _fraction(text: str) -> Any:
+    from fractions import Fraction  # slow to import, and rare
+
+    return Fraction(*(int(part, 10) for part in text.split("/", 1)))
+
+
+def _decimal(text: str) -> Any:
+    from decimal import Decimal
+
+    return Decimal(text)
+
+
 _BUILD: dict[str, tuple[type, Any]] = {
     "int": (str, lambda text: int(text, 16)),
     "tuple": (list, lambda values: tuple(map(unpack, values))),
@@ -134,8 +144,8 @@ _BUILD: dict[str, tuple[type, Any]] = {
     "bytearray": (str, bytearray.fromhex),
     "complex": (list, lambda parts: complex(float(parts[0]), float(parts[1]))),
     "range": (list, lambda parts: range(*(int(unpack(p)) for p in parts[:3]))),
-    "Fraction": (str, lambda text: Fraction(*(int(part, 10) for part in text.split("/", 1)))),
-    "Decimal": (str, Decimal),
+    "Fraction": (str, lambda text: _fraction(text)),
+    "Decimal": (str, lambda text: _decimal(text)),
     "iterator": (list, lambda values: iter(list(map(unpack, values)))),
 }
 
