@@ -65,6 +65,10 @@ class JsonLines:
     def number(self, index: int) -> int:  # noqa: D102  (Records says it)
         return self._lines[index]
 
+    def __del__(self) -> None:
+        if getattr(self, "_file", None) is not None:
+            self._file.close()
+
     def __getstate__(self) -> dict[str, Any]:
         # A worker process opens its own handle: a shared one would share its position.
         return {**self.__dict__, "_file": None}

@@ -8,6 +8,7 @@ It reaches the models through transformers' registry of attention functions, und
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -70,7 +71,8 @@ def attend(
                 f"{type(module).__name__} does not hand position_ids to its attention, so flattened sequences would "
                 "see each other; set model.attention=sdpa"
             )
-        return sdpa_attention_forward(module, query, key, value, attention_mask, dropout, scaling, **kwargs)
+        out: Tensor = sdpa_attention_forward(module, query, key, value, attention_mask, dropout, scaling, **kwargs)[0]
+        return out, None
     if kwargs.get("softcap") is not None:
         raise UnsupportedError(f"{type(module).__name__} caps its attention scores; set model.attention=eager")
     rows = [
@@ -81,11 +83,11 @@ def attend(
 
 
 def _apart(
-    q: Tensor, k: Tensor, v: Tensor, lengths: tuple[int, ...], dropout: float, scaling: float | None, window: int | None
+    q: Tensor, k: Tensor, v: Tensor, lengths: list[int], dropout: float, scaling: float | None, window: int | None
 ) -> Tensor:
     """Run each sequence of one row, [heads, T, d], through the causal kernel."""
     parts = []
-    for qs, ks, vs in zip(q.split(lengths, 1), k.split(lengths, 1), v.split(lengths, 1), strict=True):
+    for qs, ks, vs in zip(*(torch.split(x, lengths, 1) for x in (q, k, v)), strict=True):
         n = qs.shape[1]
         mask = _window(n, window, qs.device) if window is not None and window < n else None
         parts.append(
@@ -103,11 +105,11 @@ def _apart(
     return torch.cat(parts, dim=1)
 
 
-def _lengths(positions: Tensor) -> tuple[int, ...]:
+def _lengths(positions: Tensor) -> list[int]:
     """Return the lengths of the sequences whose positions these are: a new one begins wherever they do not go on."""
     breaks = (positions[1:] != positions[:-1] + 1).nonzero()[:, 0] + 1
     edges = [0, *breaks.tolist(), len(positions)]
-    return tuple(b - a for a, b in zip(edges, edges[1:], strict=False))
+    return [b - a for a, b in pairwise(edges)]
 
 
 @lru_cache(maxsize=8)
