@@ -13,6 +13,8 @@ from ranktuner.errors import RankTunerError, nearest
 COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("ranktuner.cli.train", "fine-tune a model with token weights"),
     "merge": ("ranktuner.cli.train", "turn a LoRA run into a model folder"),
+    "diagnose": ("ranktuner.cli.diagnose", "token tables, and which tokens matter: noise, tightness, regimes, ..."),
+    "inspect": ("ranktuner.cli.inspect_data", "rank the rows of training data by how suspicious they are"),
     "methods": ("ranktuner.cli.science", "list the token weightings, or explain one"),
     "weigh": ("ranktuner.cli.science", "the weight every method gives to one token"),
     "doctor": ("ranktuner.cli.doctor", "versions, devices, which extras work and why not"),

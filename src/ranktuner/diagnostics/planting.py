@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -20,6 +20,14 @@ def answer_of(row: Row) -> str:
         if message["role"] == "assistant" and isinstance(message.get("content"), str):
             return str(message["content"])
     raise DataError(f"{row.id}: no answer text to plant noise in; expected a last assistant turn with text")
+
+
+def prompt_of(row: Row) -> str:
+    """Return the text that a row's answer answers: its last user turn."""
+    for message in reversed(row.messages):
+        if message["role"] == "user" and isinstance(message.get("content"), str):
+            return str(message["content"])
+    return ""
 
 
 def with_answer(row: Row, answer: str) -> Row:
@@ -91,11 +99,3 @@ def plant_numbers(
         new[i] = with_answer(rows[i], answer[:at] + str(digit) + answer[at + 1 :])
         pieces[str(i)] = (last.start(), answer_of(new[i])[last.start() : last.end()])
     return new, pieces
-
-
-PLANTERS: dict[str, Callable[..., tuple[list[Row], dict[str, Piece]]]] = {
-    "inserted sentence": plant_sentences,
-    "other row's answer": plant_answers,
-    "wrong number": plant_numbers,
-}
-"""Kind of noise -> what plants it; the first also takes the sentences."""

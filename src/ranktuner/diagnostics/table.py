@@ -197,6 +197,27 @@ def read_table(path: str | Path, columns: Iterable[str] | None = None) -> TokenT
     return TokenTable(**base, weights=weights, row_ids=row_ids, meta=meta)
 
 
+def concatenate(tables: Sequence[TokenTable]) -> TokenTable:
+    """Return several tables of one model as one, rows numbered on; the metadata is the first's, its counts summed."""
+    if len(tables) == 1:
+        return tables[0]
+    starts = np.cumsum([0, *(len(t.row_ids) for t in tables)])
+    arrays = {name: np.concatenate([getattr(t, name) for t in tables]) for name in COLUMNS}
+    arrays["row"] = np.concatenate([t.row + start for t, start in zip(tables, starts, strict=False)]).astype(np.int32)
+    common = [m for m in tables[0].weights if all(m in t.weights for t in tables)]
+    counts = {k: sum(t.meta[k] for t in tables) for k, v in tables[0].meta.items() if _is_count(k, v)}
+    return TokenTable(
+        **arrays,
+        weights={m: np.concatenate([t.weights[m] for t in tables]) for m in common},
+        row_ids=tuple(name for t in tables for name in t.row_ids),
+        meta={**tables[0].meta, **counts},
+    )
+
+
+def _is_count(key: str, value: Any) -> bool:
+    return key in ("rows", "tokens", "dropped", "truncated") or (key.endswith("_samples") and isinstance(value, int))
+
+
 def read_meta(path: str | Path) -> dict[str, Any]:
     """Read a token table's metadata only; an error names what is wrong with the file."""
     _, pq = _arrow()
