@@ -50,6 +50,8 @@ class Sample:
     """temperature, top_p, max_new_tokens, ..."""
     model: str
     """Fingerprint of the model that wrote it."""
+    note: str = ""
+    """Why `finish` is `error`, for the reader; such a sample is counted with the verdict `error`, never dropped."""
 
 
 @dataclass(frozen=True)
