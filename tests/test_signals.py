@@ -13,7 +13,7 @@ from hypothesis import given
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ranktuner.errors import InputError, NonFiniteError, RankTunerError
-from ranktuner.signals import Signals, expected_rank, signals_from_logits
+from ranktuner.signals import Signals, _expected_rank_by_torch, expected_rank, signals_from_logits
 
 NEEDS = ("topk_entropy:20", "sum_p2", "mass_above")
 
@@ -197,6 +197,25 @@ def test_expected_rank_at_the_vocabulary_of_a_real_model(dtype: torch.dtype) -> 
     assert_expected_rank(tensors(rows(151_936, seed=13), dtype)[0])
 
 
+def test_expected_rank_of_equal_logits_far_below_the_top() -> None:
+    """One float32 subtraction rounds all of them the same way, by up to 2e-6: no average takes that away."""
+    for top, tail in ((30.1234, -3.4567), (21.7, -12.9), (8.3, -9.71)):
+        logits = torch.full((1, 5000), tail)
+        logits[0, 77] = top
+        assert_expected_rank(logits)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_expected_rank_by_torch_alone_as_on_other_devices(dtype: torch.dtype) -> None:
+    for vocab in (2, 37, 1000):
+        logits_NV, _ = tensors(rows(vocab, seed=vocab + 2, count=2), dtype)
+        assert torch.allclose(_expected_rank_by_torch(logits_NV), expected_rank(logits_NV), rtol=1e-12, atol=0)
+
+
+def test_expected_rank_of_no_row() -> None:
+    assert expected_rank(torch.zeros(0, 5)).tolist() == []
+
+
 def test_expected_rank_keeps_the_digits_of_a_nearly_certain_row() -> None:
     """At E[R] - 1 = 1e-5 a float32 answer would be right to one digit of it only."""
     logits = torch.zeros(1, 100)
@@ -286,6 +305,12 @@ BAD = {
     "chunk of nothing": (lambda: signals_from_logits(*good(), chunk=0), InputError, ("chunk", "0")),
     "rank of integers": (lambda: expected_rank(good()[0].long()), InputError, ("int64", "float")),
     "rank of a vector": (lambda: expected_rank(good()[0][0]), InputError, ("5", "[N")),
+    "rank in no vocabulary": (lambda: expected_rank(torch.zeros(3, 0)), InputError, ("(3, 0)", "[N, V]")),
+    "rank of one plus infinity": (
+        lambda: expected_rank(torch.tensor([[0.0, 1], [math.inf, 1]])),
+        NonFiniteError,
+        ("1",),
+    ),
     "rank of NaN": (lambda: expected_rank(good()[0] * math.nan), NonFiniteError, ("nan|NaN",)),
     "rank of all masked": (lambda: expected_rank(torch.full((2, 5), -math.inf)), RankTunerError, ("-inf",)),
 }
