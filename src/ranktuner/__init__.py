@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ranktuner import bounds as bounds
     from ranktuner import methods as methods
+    from ranktuner.kernels import signals_from_hidden as signals_from_hidden
     from ranktuner.loss import LossOutput as LossOutput
     from ranktuner.loss import dense_loss as dense_loss
     from ranktuner.loss import summarize as summarize
@@ -36,6 +37,7 @@ _PUBLIC = {
     "dense_loss": "ranktuner.loss",
     "summarize": "ranktuner.loss",
     "methods": "ranktuner.methods",
+    "signals_from_hidden": "ranktuner.kernels",
     "bounds": "ranktuner.bounds",
 }
 """Public name -> module; a name equal to its module's last part is the module itself."""

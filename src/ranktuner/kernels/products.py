@@ -1,0 +1,144 @@
+"""The matrix products: logits of a chunk from the head, and the gradients that go back through it.
+
+Legend: N supervised tokens, n those of a chunk, D hidden, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from ranktuner.errors import InputError
+
+BLOCK_ROWS = 8192
+"""Rows of the head whose gradient is added at a time: the product's temporary stays small, and in the cache."""
+MEMORY_FLOOR = 64 << 20
+MEMORY_CEILING = 1 << 30
+
+
+@dataclass(frozen=True)
+class Head:
+    """How hidden states become logits: softcap(scale * (hidden @ weight.T + bias))."""
+
+    weight: Tensor
+    """[V, D]."""
+    bias: Tensor | None = None
+    softcap: float | None = None
+    """c tanh(z/c), applied after the scale."""
+    scale: float = 1.0
+
+    @property
+    def vocab_size(self) -> int:
+        """V."""
+        return self.weight.shape[0]
+
+    def check(self, hidden_ND: Tensor) -> None:
+        """Refuse shapes and settings that do not fit."""
+        if self.weight.ndim != 2:
+            raise InputError(
+                f"the head's weight has shape {tuple(self.weight.shape)}; [vocabulary, hidden] was expected"
+            )
+        if hidden_ND.ndim != 2 or hidden_ND.shape[1] != self.weight.shape[1]:
+            raise InputError(
+                f"hidden states of shape {tuple(hidden_ND.shape)} do not fit a head of shape "
+                f"{tuple(self.weight.shape)}: [N, {self.weight.shape[1]}] was expected"
+            )
+        if self.bias is not None and self.bias.shape != self.weight.shape[:1]:
+            raise InputError(f"the head's bias has shape {tuple(self.bias.shape)}; ({self.vocab_size},) was expected")
+        if self.softcap is not None and not self.softcap > 0:
+            raise InputError(f"softcap is {self.softcap}; a number above 0, or None, was expected")
+
+    def cast(self, dtype: torch.dtype) -> Head:
+        """Return the head in another dtype."""
+        bias = None if self.bias is None else self.bias.to(dtype)
+        return replace(self, weight=self.weight.to(dtype), bias=bias)
+
+    def logits(self, hidden_nD: Tensor, out_nV: Tensor) -> Tensor:
+        """Write the chunk's logits into `out_nV`, each step rounded to its dtype, as the model's own forward does."""
+        if self.bias is None:
+            torch.mm(hidden_nD, self.weight.t(), out=out_nV)
+        else:
+            torch.addmm(self.bias, hidden_nD, self.weight.t(), out=out_nV)
+        if self.scale != 1.0:
+            out_nV.mul_(self.scale)
+        if self.softcap is not None:
+            out_nV.div_(self.softcap).tanh_().mul_(self.softcap)
+        return out_nV
+
+
+def common_dtype(hidden_ND: Tensor, weight_VD: Tensor) -> torch.dtype:
+    """Return the dtype of the products: autocast's where it is on, else what the model itself would compute in."""
+    device = hidden_ND.device.type
+    if torch.is_autocast_enabled(device) and hidden_ND.dtype != torch.float64:
+        return torch.get_autocast_dtype(device)
+    if hidden_ND.dtype != weight_VD.dtype:
+        raise InputError(
+            f"hidden states are {hidden_ND.dtype}, the head {weight_VD.dtype}: cast one of them, or run under autocast"
+        )
+    return hidden_ND.dtype
+
+
+def chunk_rows(n: int, head: Head, chunk: int | None) -> int:
+    """Return how many rows a chunk has: the chunk's logits take no more than the head's own gradient in fp32.
+
+    That bound lies between 64 MiB and 1 GiB, holds at least 32 rows, and the rows are dealt out evenly. A larger chunk
+    saves additions to the head's gradient: their share of the products falls as 1/rows.
+    """
+    if chunk is not None:
+        if chunk < 1:
+            raise InputError(f"chunk is {chunk}; a number of rows of at least 1 was expected")
+        return min(chunk, max(n, 1))
+    bound = min(max(head.weight.numel() * 4, MEMORY_FLOOR), MEMORY_CEILING)
+    most = max(32, bound // (head.vocab_size * head.weight.element_size()))
+    chunks = max(1, -(-n // most))
+    return max(1, -(-n // chunks))
+
+
+class HeadGradient:
+    """Sums the gradients of weight and bias over chunks, in fp32 (float64 for float64)."""
+
+    def __init__(self, head: Head, *, weight: bool, bias: bool, chunks: int) -> None:
+        dtype = torch.promote_types(head.weight.dtype, torch.float32)
+        # With one chunk there is nothing to sum: the product is the gradient, rounded once.
+        exact = head.weight.dtype if chunks == 1 else dtype
+        self.weight = torch.empty(head.weight.shape, dtype=exact, device=head.weight.device) if weight else None
+        self.bias = torch.zeros(head.vocab_size, dtype=dtype, device=head.weight.device) if bias else None
+        self._first = True
+        self._part = torch.empty(0)
+        if self.weight is not None and self.weight.dtype != head.weight.dtype:
+            rows = min(BLOCK_ROWS, head.vocab_size)
+            self._part = torch.empty((rows, head.weight.shape[1]), dtype=head.weight.dtype, device=head.weight.device)
+
+    def add(self, grad_nV: Tensor, hidden_nD: Tensor) -> None:
+        """Add one chunk."""
+        if self.bias is not None:
+            self.bias += grad_nV.sum(dim=0, dtype=self.bias.dtype)
+        if self.weight is None:
+            return
+        if self.weight.dtype == grad_nV.dtype:
+            if self._first:
+                torch.mm(grad_nV.t(), hidden_nD, out=self.weight)
+            else:
+                self.weight.addmm_(grad_nV.t(), hidden_nD)
+        else:
+            self._add_rounded(self.weight, grad_nV, hidden_nD)
+        self._first = False
+
+    def result(self) -> tuple[Tensor | None, Tensor | None]:
+        """Return the sums; zero where no chunk had anything to add."""
+        if self._first and self.weight is not None:
+            self.weight.zero_()
+        return self.weight, self.bias
+
+    def _add_rounded(self, total: Tensor, grad_nV: Tensor, hidden_nD: Tensor) -> None:
+        # No mixed product exists on every device: block products in the low dtype, added in fp32 while in the cache.
+        for i in range(0, total.shape[0], BLOCK_ROWS):
+            rows = total[i : i + BLOCK_ROWS]
+            part = torch.mm(grad_nV[:, i : i + BLOCK_ROWS].t(), hidden_nD, out=self._part[: rows.shape[0]])
+            if self._first:
+                rows.copy_(part)
+            else:
+                for small, small_part in zip(torch.split(rows, 1024), torch.split(part, 1024), strict=True):
+                    small.add_(small_part.to(total.dtype))
