@@ -17,6 +17,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "inspect": ("ranktuner.cli.inspect_data", "rank the rows of training data by how suspicious they are"),
     "methods": ("ranktuner.cli.science", "list the token weightings, or explain one"),
     "weigh": ("ranktuner.cli.science", "the weight every method gives to one token"),
+    "report": ("ranktuner.cli.report", "one self-contained page about runs, evaluations and diagnostics"),
+    "figures": ("ranktuner.cli.report", "the same figures as SVG and PDF for papers"),
     "doctor": ("ranktuner.cli.doctor", "versions, devices, which extras work and why not"),
 }
 """Name -> (module, one line of help), in the order of the menu."""

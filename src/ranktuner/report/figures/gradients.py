@@ -1,0 +1,118 @@
+"""Gradients: the shape of each loss over p, and where on the (p, H) plane each method's gradient goes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from markupsafe import Markup
+
+from ranktuner.findings import Finding
+from ranktuner.report.figures.base import Figure, Panel, Table, altair, columns, data, grid_rows, name_channels, panel
+from ranktuner.report.figures.regimes import QUADRANTS
+from ranktuner.report.figures.theme import ramp, var
+from ranktuner.report.writing import num
+
+
+def figures(finding: Finding) -> list[Figure]:
+    """Return the gradient shapes, and the planes where a table of tokens was given."""
+    made = [_shapes(finding.numbers["shapes"])]
+    plane = finding.numbers.get("plane")
+    if plane:
+        made.append(_planes(plane))
+    return made
+
+
+def _label(shape: Mapping[str, Any]) -> str:
+    at = shape.get("at") or {}
+    where = ", ".join(f"{'H' if key == 'entropy_bits' else key} = {value:g}" for key, value in at.items())
+    return f"{shape['name']} ({where})" if where else str(shape["name"])
+
+
+def _shapes(shapes: list[Mapping[str, Any]]) -> Figure:
+    alt = altair()
+    panels = []
+    for family in dict.fromkeys(shape["family"] for shape in shapes):
+        members = [shape for shape in shapes if shape["family"] == family]
+        names = [_label(shape) for shape in members]
+        rows = [
+            {**row, "name": name}
+            for name, shape in zip(names, members, strict=True)
+            for row in columns(p=shape["p"], gradient=shape["gradient"], w=shape["w"])
+        ]
+        lines = (
+            alt.Chart(data(rows))
+            .mark_line()
+            .encode(
+                x=alt.X("p:Q", title="probability p of the label", scale=alt.Scale(domain=[0, 1])),
+                y=alt.Y("gradient:Q", title="gradient W(p) = w (1 − p)", axis=alt.Axis(tickCount=5)),
+                **name_channels(names),
+                tooltip=[
+                    alt.Tooltip("name:N", title="loss"),
+                    alt.Tooltip("p:Q", format=".3~g"),
+                    alt.Tooltip("w:Q", title="weight", format=".3~g"),
+                    alt.Tooltip("gradient:Q", format=".3~g"),
+                ],
+            )
+        )
+        panels.append(panel(f"weights from {family}", lines, 300, 220))
+    return Figure(
+        id="gradients",
+        title="Gradient shapes",
+        caption=Markup(
+            "How hard a token of probability p pulls on the model. Plain NLL pulls hardest where the model is most "
+            "wrong; "
+            "weights move that pull to where there is something to learn."
+        ),
+        panels=panels,
+        height=300,
+    )
+
+
+def _planes(plane: Mapping[str, Any]) -> Figure:
+    panels = [_plane("tokens", plane, plane["tokens"])]
+    panels += [_plane(method["name"], plane, method["share"]) for method in plane["methods"]]
+    rows = [
+        [name, *(num(method["quadrants"].get(name), "percent") for method in plane["methods"])] for name in QUADRANTS
+    ]
+    return Figure(
+        id="gradient-plane",
+        title="Where the gradient goes",
+        caption=Markup(
+            "The (p, H) plane with its four regimes. The first map shows the tokens, the others the share of each "
+            "method’s "
+            "gradient that comes from a cell."
+        ),
+        panels=panels,
+        table=Table(["share of the gradient from", *(method["name"] for method in plane["methods"])], rows),
+        columns=4 if len(panels) % 3 == 1 else 3,
+        height=220,
+        note=Markup("Darker: a larger share. The lines are p = 0.5 and H = 2 bits."),
+    )
+
+
+def _plane(title: str, plane: Mapping[str, Any], shares: list[list[float]]) -> Panel:
+    alt = altair()
+    cells = grid_rows(plane["p_edges"], plane["entropy_edges"], shares)
+    shade = alt.Scale(type="threshold", domain=[1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.02, 0.04, 0.08, 0.16], range=ramp("h"))
+    mosaic = (
+        alt.Chart(data(cells))
+        .mark_rect(strokeWidth=0)
+        .encode(
+            x=alt.X("x:Q", title="probability p", scale=alt.Scale(nice=False), axis=alt.Axis(tickCount=5)),
+            x2="x2:Q",
+            y=alt.Y(
+                "y:Q", title="entropy H (bits)", scale=alt.Scale(nice=False), axis=alt.Axis(tickCount=5, grid=False)
+            ),
+            y2="y2:Q",
+            color=alt.Color("count:Q", scale=shade, legend=None),
+            tooltip=[
+                alt.Tooltip("x:Q", title="p from", format=".3~g"),
+                alt.Tooltip("y:Q", title="H from", format=".3~g"),
+                alt.Tooltip("count:Q", title="share", format=".2%"),
+            ],
+        )
+    )
+    across = alt.Chart().mark_rule(strokeDash=[4, 3], color=var("ink-2")).encode(y=alt.YDatum(2.0))
+    upright = alt.Chart().mark_rule(strokeDash=[4, 3], color=var("ink-2")).encode(x=alt.XDatum(0.5))
+    return panel(title, alt.layer(mosaic, across, upright, data=data([{}])), 220, 200)

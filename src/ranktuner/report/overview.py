@@ -1,0 +1,174 @@
+"""The overview: one fact for each thing that was measured, with its interval and what it means in a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from ranktuner.report.sources import Located, Run, Sources
+from ranktuner.report.writing import interval, num, sentence
+
+NOTHING = Markup("")
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One main number."""
+
+    label: str
+    value: Markup
+    meaning: Markup
+    link: str
+    link_text: str
+    interval: Markup = NOTHING
+
+
+def facts(sources: Sources) -> list[Fact]:
+    """Return the main facts in reading order; a kind that was not measured has none."""
+    made = _evaluated(sources.of("pass-at-k"))
+    made += _trained(sources.runs)
+    for kind, fact in _OF_KIND.items():
+        made += [one for found in sources.of(kind)[:2] if (one := fact(found)) is not None]
+    return made
+
+
+def _trained(runs: Sequence[Run]) -> list[Fact]:
+    made = []
+    for run in [r for r in runs if not r.name.startswith("sft")][:2] or runs[:1]:
+        last, first = run.metrics[-1], run.metrics[0]
+        if last.get("effective_tokens") is None:
+            continue
+        meaning = sentence(
+            "of the tokens carry the loss at the last step, as if the others were not there. Plain NLL went from {} to "
+            "{} nats in {} "
+            "steps.",
+            num(first.get("nll")),
+            num(last.get("nll")),
+            num(last["step"], "count"),
+        )
+        made.append(
+            Fact(
+                f"Effective tokens, {run.name}",
+                num(last["effective_tokens"], "percent"),
+                meaning,
+                "training",
+                "the curves",
+            )
+        )
+    return made
+
+
+def _regimes(found: Located) -> Fact | None:
+    one = _first(found.finding.numbers.get("sets"))
+    if one is None:
+        return None
+    meaning = sentence(
+        "of the tokens of {} stand in open contexts (H ≥ {} bits), and they carry {} of the loss. Everywhere else the "
+        "model "
+        "is sure of itself.",
+        one["name"],
+        num(found.finding.numbers["border_bits"], "exact"),
+        num(one["high"]["nll"], "percent"),
+    )
+    return Fact("Tokens in open contexts", num(one["high"]["tokens"], "percent"), meaning, "fig-regimes", "the regimes")
+
+
+def _noise(found: Located) -> Fact | None:
+    by_name = {score["name"]: score for score in found.finding.numbers["scores"]}
+    mine, other = by_name.get("inverse-indicator"), by_name.get("entropy")
+    if mine is None or other is None:
+        return None
+    recall = mine["token_recall"]
+    meaning = sentence(
+        "of inserted noise is among the top {} of tokens by 1/I; entropy takes {} of it for something to learn. Chance "
+        "is {}.",
+        num(found.finding.protocol.get("top"), "whole-percent"),
+        num(other["token_recall"]["mean"], "percent"),
+        num((found.finding.numbers.get("chance") or {}).get("token_recall"), "whole-percent"),
+    )
+    return Fact(
+        "Noise mistaken for signal",
+        num(recall["mean"], "percent"),
+        meaning,
+        "fig-noise",
+        "the noise test",
+        interval(recall["low"], recall["high"], "percent"),
+    )
+
+
+def _tightness(found: Located) -> Fact | None:
+    sets = found.finding.numbers.get("sets") or []
+    worst = max((bound for one in sets for bound in one["bounds"]), key=lambda b: b["violations"], default=None)
+    if worst is None:
+        return None
+    gap = sets[0]["gaps"][0]
+    meaning = sentence(
+        "tokens break a bound (checked on {} tokens of {}). The rank bound is off by {} at the median.",
+        num(sets[0]["tokens"], "count"),
+        sets[0]["name"],
+        num(gap["median"]),
+    )
+    return Fact("Broken bounds", num(worst["violations"], "count"), meaning, "diagnostics", "the bounds")
+
+
+def _entropy(found: Located) -> Fact | None:
+    models = found.finding.numbers.get("models") or []
+    mine = next((m for m in models if str(m["name"]).startswith("ranktuner")), _first(models))
+    if mine is None:
+        return None
+    others = [m for m in models if m is not mine]
+    against = (
+        sentence(" {} has {}.", others[0]["name"], num(others[0]["entropy_bits"]["mean"])) if others else Markup("")
+    )
+    meaning = (
+        sentence("bits a token while {} writes, over {} samples.", mine["name"], num(mine["samples"], "count"))
+        + against
+    )
+    entropy = mine["entropy_bits"]
+    return Fact(
+        "Entropy while writing",
+        num(entropy["mean"]),
+        meaning,
+        "fig-inference-entropy",
+        "the comparison",
+        interval(entropy["low"], entropy["high"]),
+    )
+
+
+def _inspected(found: Located) -> Fact | None:
+    numbers = found.finding.numbers
+    planted = _first((numbers.get("planted") or {}).get("kinds"))
+    if planted is not None:
+        meaning = sentence(
+            "of planted noise ({}) is found among as many rows as were planted, out of {} rows.",
+            planted["kind"],
+            num(numbers["of_rows"], "count"),
+        )
+        return Fact("Suspicious rows found", num(planted["row_recall"], "percent"), meaning, "suspects", "the rows")
+    top = _first(numbers.get("rows"))
+    if top is None:
+        return None
+    meaning = sentence(
+        "is the highest suspicion score of {} rows: {}.", num(numbers["of_rows"], "count"), top["reason"]
+    )
+    return Fact("Most suspicious row", num(top["score"]), meaning, "suspects", "the rows")
+
+
+def _first(items: Sequence[Mapping[str, Any]] | None) -> Mapping[str, Any] | None:
+    return items[0] if items else None
+
+
+_OF_KIND: dict[str, Callable[[Located], Fact | None]] = {
+    "noise": _noise,
+    "regimes": _regimes,
+    "tightness": _tightness,
+    "inference-entropy": _entropy,
+    "inspect-data": _inspected,
+}
+
+
+def _evaluated(found: Sequence[Located]) -> list[Fact]:
+    return []

@@ -1,0 +1,202 @@
+"""What a report is made of: run folders and Findings, read with care and without computing anything."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ranktuner.errors import DataError
+from ranktuner.findings import Finding
+
+METRICS = "metrics.jsonl"
+RUN = "run.json"
+_SNIFF = re.compile(rb'^\s*\{\s*"schema"\s*:')
+_SKIP = re.compile(r"checkpoint-.*|\..*|__pycache__")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training run: its settings and one record a step."""
+
+    name: str
+    path: str
+    config: Mapping[str, Any]
+    """run.json, whole; empty while the run has not written it."""
+    metrics: Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Located:
+    """A Finding, where it lay, and the run it belongs to (None: none)."""
+
+    finding: Finding
+    path: str
+    run: str | None
+
+
+@dataclass
+class Sources:
+    """Everything a page draws. `notices` says what was left out or is unfinished, for the reader of the page."""
+
+    runs: list[Run] = field(default_factory=list)
+    findings: list[Located] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+
+    def of(self, *kinds: str) -> list[Located]:
+        """Return the Findings of these kinds, in reading order."""
+        return [found for found in self.findings if found.finding.kind in kinds]
+
+
+def read(paths: Iterable[str | Path]) -> Sources:
+    """Read run folders (with everything below them) and single Finding files.
+
+    A named file must be a Finding of this version. In a folder, what cannot be used is left out and named in `notices`;
+    a folder with nothing to show is an error.
+    """
+    sources = Sources()
+    places = [Path(path) for path in paths]
+    if not places:
+        raise DataError("nothing to report on: name at least one run folder or Finding file, e.g. runs/gsm8k")
+    for path in places:
+        if path.is_file():
+            sources.findings.append(Located(Finding.load(path), _shown(path), None))
+        elif path.is_dir():
+            _read_folder(path, sources)
+        else:
+            raise DataError(
+                f"{path}: no such file or folder: name a run folder, a folder of them, or a Finding (.json)"
+            )
+    _name_apart(sources)
+    return sources
+
+
+def _shown(path: Path) -> str:
+    """The path as the page shows it: relative, so that a shared report does not tell where it was made."""
+    try:
+        return path.resolve().relative_to(Path.cwd()).as_posix()
+    except ValueError:
+        return path.as_posix() if not path.is_absolute() else Path(*path.parts[-3:]).as_posix().lstrip("/")
+
+
+def _read_folder(top: Path, sources: Sources) -> None:
+    before = len(sources.runs) + len(sources.findings)
+    notices = len(sources.notices)
+    owners: dict[Path, str] = {}
+    for folder, names in _walk(top):
+        if METRICS in names or RUN in names:
+            run = _read_run(folder, sources.notices)
+            if run is not None:
+                sources.runs.append(run)
+                owners[folder] = run.path
+        for name in sorted(names):
+            if name.endswith(".json") and name != RUN and _SNIFF.match(_head(folder / name)):
+                _read_finding(folder / name, _owner(folder, owners), sources)
+    if len(sources.runs) + len(sources.findings) == before:
+        why = sources.notices[notices:]
+        found = f" ({'; '.join(why)})" if why else ""
+        raise DataError(
+            f"{top}: nothing to report on: expected {METRICS} of a training run or Findings (*.json){found}: "
+            "name the folder that `ranktuner train`, `eval` or `diagnose` wrote"
+        )
+
+
+def _walk(top: Path) -> Iterator[tuple[Path, list[str]]]:
+    for folder, below, names in os.walk(top):
+        below[:] = sorted(name for name in below if not _SKIP.fullmatch(name))
+        yield Path(folder), names
+
+
+def _head(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(200)
+
+
+def _owner(folder: Path, owners: Mapping[Path, str]) -> str | None:
+    return next((owners[place] for place in (folder, *folder.parents) if place in owners), None)
+
+
+def _read_finding(path: Path, run: str | None, sources: Sources) -> None:
+    try:
+        finding = Finding.load(path)
+    except (DataError, UnicodeDecodeError) as error:
+        sources.notices.append(f"Left out: {error}")
+        return
+    sources.findings.append(Located(finding, _shown(path), run))
+
+
+def _read_run(folder: Path, notices: list[str]) -> Run | None:
+    where = _shown(folder)
+    config = _read_config(folder / RUN, notices)
+    metrics = _read_metrics(folder / METRICS, notices)
+    if not metrics:
+        notices.append(f"{where}: the run has not finished a step yet; there is nothing to draw of its training.")
+        return None
+    return Run(name=_method(config) or folder.name, path=where, config=config, metrics=metrics)
+
+
+def _read_config(path: Path, notices: list[str]) -> Mapping[str, Any]:
+    if not path.exists():
+        notices.append(f"{_shown(path)} is missing: the run is unfinished or was killed; its settings are not shown.")
+        return {}
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        notices.append(f"{_shown(path)} is half written: its settings are not shown; resume the run to mend it.")
+        return {}
+    return config if isinstance(config, dict) else {}
+
+
+def _read_metrics(path: Path, notices: list[str]) -> list[Mapping[str, Any]]:
+    if not path.exists():
+        return []
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    steps: dict[Any, Mapping[str, Any]] = {}
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line, parse_constant=lambda name: None)
+        except json.JSONDecodeError:
+            if number == len(lines):
+                notices.append(
+                    f"{_shown(path)}: line {number} is cut off (the run was killed or is still writing); "
+                    f"the lines before it are shown."
+                )
+                break
+            raise DataError(
+                f"{_shown(path)}: line {number} is not JSON: expected one object a step; remove the line or run again"
+            ) from None
+        if not isinstance(record, dict) or not isinstance(record.get("step"), int):
+            raise DataError(
+                f"{_shown(path)}: line {number} has no whole number 'step': expected one object a step as `ranktuner "
+                f"train` writes it; found {line[:60]!r}"
+            )
+        # A resumed run may write a step again; the later one is the one that counted.
+        steps[record["step"]] = {**steps.get(record["step"], {}), **record}
+    return [steps[step] for step in sorted(steps)]
+
+
+def _method(config: Mapping[str, Any]) -> str | None:
+    """The method's name wherever run.json keeps it: at the top or among the resolved settings."""
+    for place in (config, config.get("config"), config.get("resolved"), config.get("settings")):
+        if isinstance(place, Mapping) and isinstance(place.get("method"), str):
+            return str(place["method"])
+    return None
+
+
+def _name_apart(sources: Sources) -> None:
+    """Give runs of one method different names, and hang the Findings on the names."""
+    unique = {run.path: run.name for run in sources.runs}
+    for tail in ({path: path.rsplit("/", 1)[-1] for path in unique}, {path: path for path in unique}):
+        names = list(unique.values())
+        twice = [path for path, name in unique.items() if names.count(name) > 1]
+        unique |= {path: f"{unique[path]} ({tail[path]})" for path in twice}
+    sources.runs = [Run(unique[run.path], run.path, run.config, run.metrics) for run in sources.runs]
+    sources.findings = [
+        Located(found.finding, found.path, unique.get(found.run) if found.run else None) for found in sources.findings
+    ]
