@@ -5,7 +5,7 @@
 2. Without a box: what follows the last "answer is", "answer:" or a closing `####`.
 3. Without either, and only where the text ended by itself: the last mathematics or number, with its own "or"s.
 
-A text that was cut at the token limit has an answer only by the first two rules, and so has one whose box is not closed.
+A text that was cut at the token limit has an answer only by the first two rules; so has one with an unclosed box.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def extract(text: str, *, cut: bool) -> Extracted | None:
     tail = text[-TAIL:]
     for phrase in list(_PHRASE.finditer(tail))[-1:]:
         answer = _after_phrase(tail[phrase.end() :])
-        if answer and not (cut and phrase.end() + len(answer) >= len(tail.rstrip())):
+        if answer and not (cut and tail.rstrip(" \n*").endswith(answer)):
             return Extracted(answer, "phrase")
     answer = "" if cut or "\\boxed" in tail else _last(tail)
     return Extracted(answer, "last") if answer else None

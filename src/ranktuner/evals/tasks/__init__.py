@@ -6,9 +6,9 @@ from pathlib import Path
 
 from ranktuner.errors import InputError, nearest
 from ranktuner.evals.tasks.catalog import CATALOG
-from ranktuner.evals.tasks.task import Loaded, LoadReport, Prompt, Source, Task
+from ranktuner.evals.tasks.task import Decoding, Loaded, LoadReport, Prompt, Source, Task
 
-__all__ = ["LoadReport", "Loaded", "Prompt", "Source", "Task", "task", "tasks"]
+__all__ = ["Decoding", "LoadReport", "Loaded", "Prompt", "Source", "Task", "task", "tasks"]
 
 
 def tasks() -> list[str]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from ranktuner.evals.samples import Decoding
 from ranktuner.evals.tasks import rows
-from ranktuner.evals.tasks.task import Prompt, Rows, Source, Task
+from ranktuner.evals.tasks.task import Decoding, Prompt, Rows, Source, Task
 
 MATH_ASK = "Please reason step by step, and put your final answer within \\boxed{}."
 MATH = Prompt(

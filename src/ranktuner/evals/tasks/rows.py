@@ -13,6 +13,7 @@ from typing import Any
 
 from ranktuner.errors import DataError
 from ranktuner.evals.graders.extract import last_box
+from ranktuner.evals.humaneval import problem_of_row
 from ranktuner.evals.records import Problem
 
 Row = Mapping[str, Any]
@@ -64,8 +65,8 @@ def math500(row: Row, number: str) -> Problem:
     return _math(row, number, text_field(row, "answer"), ("unique_id",), **level)
 
 
-MINERVA_REPAIRS = {r"np.arcsin(10/13)": r"\arcsin(10/13)", "-1./3": "-1/3", "-3./2": "-3/2"}
-"""Golds written in Python where LaTeX was meant."""
+MINERVA_REPAIRS = {r"np.arcsin(10/13)": r"\arcsin(10/13)"}
+"""A gold written in Python where LaTeX was meant."""
 
 MINERVA_TOLERANCE = 1e-4
 """Relative; most golds are measured quantities. The value of the Qwen2.5-Math harness."""
@@ -164,9 +165,8 @@ def gpqa(row: Row, number: str) -> Problem:
 
 def code(row: Row, number: str) -> Problem:
     """Read HumanEval and HumanEval+: the prompt is the question, the tests (and what they need) are the gold."""
-    prompt = text_field(row, "prompt")
-    entry = text_field(row, "entry_point")
-    if not any(row.get(name) for name in ("test", "plus_input", "base_input")):
-        raise DataError("none of the fields 'test', 'base_input', 'plus_input' is there: nothing to run")
-    gold = {name: value for name, value in row.items() if name not in ("task_id", "prompt")}
-    return Problem(id=str(row.get("task_id", number)), question=prompt, gold=gold, meta={"entry_point": entry})
+    for name in ("prompt", "entry_point", "canonical_solution"):
+        text_field(row, name)
+    if not any(row.get(name) for name in ("test", "plus_input")):
+        raise DataError("none of the fields 'test', 'plus_input' is there: nothing to run")
+    return problem_of_row(row, number)

@@ -8,7 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from ranktuner.evals.records import Problem
-from ranktuner.evals.samples import Decoding
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How answers are drawn: the paper's protocol for the task, unless the user says otherwise."""
+
+    temperature: float
+    """0 is greedy."""
+    top_p: float
+    """Share of the probability kept before drawing; 1 keeps all."""
+    max_new_tokens: int
+    """Longest answer, in tokens; an answer cut here finishes as `length`."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +33,7 @@ class Prompt:
     system: str | None = None
     """A system message, where the protocol has one."""
     stop: tuple[str, ...] = ()
-    """Strings at which a plain continuation ends (a base model does not know when to stop)."""
+    """Strings at which a plain continuation ends: a base model does not know when to stop."""
 
 
 @dataclass(frozen=True)
