@@ -48,6 +48,8 @@ class Signals:
     """Sum of p_v^2 over the vocabulary."""
     mass_above: Tensor | None = None
     """Probability of the tokens whose logit is above the label's."""
+    expected_rank: Tensor | None = None
+    """E[R] under the model's own distribution; float64."""
 
     @property
     def p(self) -> Tensor:
@@ -87,6 +89,7 @@ class Needs:
     mass_above: bool = False
     entropy_grad: bool = False
     """Whether entropy_bits must be differentiable."""
+    expected_rank: bool = False
 
     @staticmethod
     def parse(needs: Iterable[str] | Needs | None) -> Needs:
@@ -95,7 +98,7 @@ class Needs:
             return needs or Needs()
         if isinstance(needs, str):
             raise InputError(f"needs is the text {needs!r}; a list of names was expected: [{needs!r}]")
-        topk, flags = 0, dict.fromkeys(("sum_p2", "mass_above", "entropy_grad"), False)
+        topk, flags = 0, dict.fromkeys(("sum_p2", "mass_above", "entropy_grad", "expected_rank"), False)
         for name in needs:
             kind, _, k = name.partition(":")
             if kind == "topk_entropy" and k.isdigit() and int(k) >= 1:
@@ -207,10 +210,19 @@ def _chunk_signals(logits: Tensor, target: Tensor, want: Needs) -> tuple[Tensor 
         sum_p2 = (2 * stats.z).exp().sum(dim=1) * torch.exp(-2 * stats.lnz)
     if want.mass_above:
         above = torch.where(logits > label, stats.z.exp(), 0).sum(dim=1) * torch.exp(-stats.lnz)
+    expected = expected_rank(logits) if want.expected_rank else None
     # nll of a certain label can come out as -0.0 or a rounding below 0; H likewise
     return (
-        nll.clamp_min(0), stats.entropy.clamp_min(0) / LN2, rank, is_top, torch.exp(-stats.lnz), topk, sum_p2, above,
-    )  # fmt: skip
+        nll.clamp_min(0),
+        stats.entropy.clamp_min(0) / LN2,
+        rank,
+        is_top,
+        torch.exp(-stats.lnz),
+        topk,
+        sum_p2,
+        above,
+        expected,
+    )
 
 
 def _chunk_gradient(logits: Tensor, target: Tensor, grad_nll: Tensor, grad_bits: Tensor) -> Tensor:

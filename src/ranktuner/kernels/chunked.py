@@ -137,11 +137,8 @@ def signals_from_hidden(
     seq = torch.zeros_like(target_N) if seq_N is None else seq_N
     plan = _Plan(head, target_N, seq, want, chunk_rows(len(target_N), head, chunk), implementation)
     nll, bits, *rest = _Recompute.apply(hidden_ND, head_VD, bias, plan)  # type: ignore[no-untyped-call]
-    signals = Signals(
-        nll, rest[0], rest[1], bits if want.entropy_grad else bits.detach(), rest[2], seq, head.vocab_size
-    )
-    extras = dict(zip(("topk_entropy", "sum_p2", "mass_above"), rest[3:], strict=True))
-    signals = Signals(**{**{f.name: getattr(signals, f.name) for f in fields(signals)}, **extras})
+    bits = bits if want.entropy_grad else bits.detach()
+    signals = Signals(nll, rest[0], rest[1], bits, rest[2], seq, head.vocab_size, *rest[3:])
     _check_finite(signals, hidden_ND)
     return signals
 
@@ -301,7 +298,7 @@ class _Recompute(torch.autograd.Function):
                 parts.append(rows.statistics(logits, plan.target[part], plan.needs, how))
         ctx.stats = joined = _cat(parts)
         out = (joined.nll, joined.entropy / LN2, joined.rank, joined.is_top, joined.p_max)
-        extras = (joined.topk_entropy, joined.sum_p2, joined.mass_above)
+        extras = (joined.topk_entropy, joined.sum_p2, joined.mass_above, joined.expected_rank)
         ctx.mark_non_differentiable(*(t for t in (*out[2:], *extras) if t is not None))
         return *out, *extras
 
@@ -353,6 +350,7 @@ def _signals(stats: RowStats, seq: Tensor, vocab_size: int) -> Signals:
         topk_entropy=stats.topk_entropy,
         sum_p2=stats.sum_p2,
         mass_above=stats.mass_above,
+        expected_rank=stats.expected_rank,
     )
 
 

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from ranktuner.errors import InputError, nearest
-from ranktuner.signals import Needs, row_pass
+from ranktuner.signals import Needs, expected_rank, row_pass
 
 log = logging.getLogger("ranktuner")
 
@@ -51,6 +51,7 @@ class RowStats:
     topk_entropy: Tensor | None = None
     sum_p2: Tensor | None = None
     mass_above: Tensor | None = None
+    expected_rank: Tensor | None = None
 
 
 # --- which implementation ------------------------------------------------------------------------------------------
@@ -188,6 +189,7 @@ def _with_extras(stats: RowStats, logits: Tensor, label_logit: Tensor, needs: Ne
         topk_entropy=torch.cat(topk) if needs.topk else None,
         sum_p2=torch.cat(squares) if needs.sum_p2 else None,
         mass_above=torch.cat(above) if needs.mass_above else None,
+        expected_rank=expected_rank(logits) if needs.expected_rank else None,
     )
 
 
