@@ -57,12 +57,13 @@ def noise(
     else:
         if noise is None:
             raise InputError("--noise is missing: name data whose sentences are planted, such as alpaca:FILE")
+        numbers = whole_numbers(seeds)
         name, rows = source.single()
         foreign = source.open(noise)
         with source.scorer(methods) as scorer:
             made = noise_tables(
                 scorer, output, rows, foreign,
-                count=source.rows, seeds=whole_numbers(seeds), data=name, noise_source=noise,
+                count=source.rows, seeds=numbers, data=name, noise_source=noise,
             )  # fmt: skip
     found = find(made, methods)
     parts = ("token_recall", "token_precision", "sequence_hit")

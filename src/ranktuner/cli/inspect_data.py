@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -25,6 +25,7 @@ def inspect() -> None:
 def data(
     source: Source,
     most: Annotated[int, typer.Option(help="Rows shown in the report; the CSV has all.")] = 50,
+    by: Annotated[str, typer.Option(help="Order: score (the clearer trace), passage or ending.")] = "score",
     plant: Annotated[
         bool, typer.Option("--plant", help="Also plant noise and report how much of it is found.")
     ] = False,
@@ -35,8 +36,8 @@ def data(
 ) -> None:
     """Rank rows by how suspicious they are: inserted or exchanged text, results that contradict the derivation.
 
-    Two traces: a passage where the model neither expected the tokens nor knew what comes next, and a single token that
-    contradicts what the model is sure of. The list is for people to read: a rare but right row can stand in it.
+    Two traces: a passage where the model neither expected the tokens nor knew what comes next, and an ending that does
+    not follow. The list is for people to read: a rare but right row can stand in it.
 
     Writes OUTPUT/suspects.csv (all rows), OUTPUT/inspect-data.json (for `ranktuner report`) and the token table.
 
@@ -44,8 +45,9 @@ def data(
     """
     from ranktuner.diagnostics.making import planted_tables
     from ranktuner.diagnostics.planting import prompt_of
-    from ranktuner.diagnostics.suspects import inspect_data, records
+    from ranktuner.diagnostics.suspects import check_order, inspect_data, records
 
+    check_order(by)
     prompts: dict[str, str] = {}
     planted = {}
     if source.table:
@@ -65,27 +67,26 @@ def data(
             if plant:
                 planted = planted_tables(scorer, output, rows, foreign, source.seed)
     path = output / "suspects.csv"
-    write_csv(path, records(table, prompts))
-    found = inspect_data(table, most=most, prompts=prompts, planted=planted)
+    write_csv(path, records(table, prompts, by))
+    found = inspect_data(table, by=by, most=most, prompts=prompts, planted=planted)
     body = [
-        [
-            str(row["place"]),
-            row["id"],
-            f"{row['score']:.1f}",
-            _short(row["span"]["text"]),
-            _short(row["worst_token"]["text"]),
-        ]
-        for row in found.numbers["rows"][:10]
+        [str(row["place"]), row["id"], f"{row['score']:.1f}", _short(_shown(row))] for row in found.numbers["rows"][:10]
     ]
-    lines = columns(["", "row", "score", "passage", "token"], body)
+    lines = columns(["", "row", "score", "what stands out"], body)
     if planted:
         parts = ("row_precision", "span_precision", "span_recall")
-        body = [
+        found_again = [
             [kind["kind"], str(kind["planted"]), *(percent(kind[p]) for p in parts), f"{kind['auc']:.3f}"]
             for kind in found.numbers["planted"]["kinds"]
         ]
-        lines += ["", *columns(["planted", "rows", "rows found", "span precision", "span recall", "AUC"], body)]
+        lines += ["", *columns(["planted", "rows", "found", "span precision", "span recall", "AUC"], found_again)]
     finish(found, output, [*lines, f"all {found.n} rows: {path}"])
+
+
+def _shown(row: dict[str, Any]) -> str:
+    """The passage, or the end of the text, whichever made the row stand out."""
+    ending = row["traces"]["ending"] > row["traces"]["passage"]
+    return "… " + str(row["text"])[-38:] if ending else str(row["span"]["text"])
 
 
 def _short(text: str) -> str:

@@ -1,14 +1,15 @@
 """Suspects: rows and passages of training data that do not belong where they stand, the most suspicious first.
 
-Two kinds of trouble leave two kinds of trace, and each is looked for by itself:
+Different trouble leaves different traces, and each is looked for by itself:
 
 * a **passage** the rest does not lead to (inserted text, another row's answer): for many tokens in a row the model
   neither expected the label nor knows what comes next, so nll + H is high. Its trace is the stretch with the largest
   sum of nll + H above the level that four fifths of all tokens stay under.
-* a **sure and wrong** token (a wrong result, a wrong label): the model was sure of something else, so nll - H is high.
+* an **ending** that does not follow (a wrong result or label): the mean nll of a row's last six tokens, to be compared
+  with the endings of the other rows. Single surprising tokens elsewhere are no trace: good text is full of them.
 
-Both are measured in nats and put on one scale, that of the clean-looking majority: how many times the distance from the
-median row to the row at P90 it lies above the median. A row's score is the larger of the two.
+Each is put on the scale of the majority: how many times the distance from the median row to the row at P90 it lies
+above the median. A row's score is the larger of the two.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from ranktuner.bounds import LN2
 from ranktuner.diagnostics.noise import planted_tokens
 from ranktuner.diagnostics.summaries import need, provenance_of
 from ranktuner.diagnostics.table import TokenTable
+from ranktuner.errors import InputError
 from ranktuner.findings import Finding
 
 Array = NDArray[Any]
@@ -33,10 +35,10 @@ LEVEL = 0.8
 CAP = 0.98
 """No single token of a passage counts for more than this quantile: a passage is many tokens."""
 MOST_ROWS = 50
-REASONS = {
-    "passage": "a passage the rest of the row does not lead to",
-    "token": "a token that contradicts what the model is sure of",
-}
+ENDING = 6
+"""Tokens of an ending, the end token among them."""
+REASONS = {"passage": "a passage the rest of the row does not lead to", "ending": "an ending that does not follow"}
+TRACES = tuple(REASONS)
 
 
 @dataclass(frozen=True)
@@ -48,36 +50,60 @@ class Suspect:
     first: int
     last: int
     """Its tokens, as indices into the table."""
-    score: float
-    reason: str
+    traces: Mapping[str, float]
+    """Trace -> how far it stands out."""
     span: tuple[int, int]
     """Tokens of the passage with the largest sum."""
     passage: float
     """That sum, nats."""
-    token: int
-    """The token with the largest nll - H."""
-    excess: float
-    """That difference, nats."""
+    worst: int
+    """The token with the largest nll - H: the model was sure of something else."""
+
+    @property
+    def score(self) -> float:
+        """How far the clearest trace stands out."""
+        return max(self.traces.values())
+
+    @property
+    def reason(self) -> str:
+        """Which trace that is."""
+        return max(self.traces, key=lambda trace: self.traces[trace])
 
 
-def suspects(table: TokenTable) -> list[Suspect]:
-    """Return every row of a table with its traces, the most suspicious first (equal ones in the table's order)."""
+def check_order(by: str) -> None:
+    """Refuse an order that is none."""
+    if by != "score" and by not in TRACES:
+        raise InputError(f"order by {by!r}: expected score, {' or '.join(TRACES)}")
+
+
+def suspects(table: TokenTable, by: str = "score") -> list[Suspect]:
+    """Return every row of a table with its traces, the most suspicious first (equal ones in the table's order).
+
+    Args:
+        table: a token table.
+        by: `score`, or one of `TRACES`.
+    """
+    check_order(by)
     rows = table.bounds_of_rows()
     need(len(rows), LEAST_ROWS, "rows")
     nll, nats = table.nll.astype(np.float64), table.entropy_bits.astype(np.float64) * LN2
     foreign = np.minimum(nll + nats, np.quantile(nll + nats, CAP)) - np.quantile(nll + nats, LEVEL)
-    spans = [_heaviest(foreign[a:b]) for _, a, b in rows]
-    tokens = [a + int(np.argmax(nll[a:b] - nats[a:b])) for _, a, b in rows]
-    passage, excess = np.array([s[0] for s in spans]), (nll - nats)[tokens]
-    scales = np.stack([_standard(passage), _standard(excess)])
+    heavy = [_heaviest(foreign[a:b]) for _, a, b in rows]
+    passage = _standard(np.array([h[0] for h in heavy]))
+    ending = _standard(np.array([nll[max(a, b - ENDING) : b].mean() for _, a, b in rows]))
     found = [
         Suspect(
-            number, a, b, float(scales[:, i].max()), ("passage", "token")[int(scales[:, i].argmax())],
-            (a + spans[i][1], a + spans[i][2]), float(passage[i]), tokens[i], float(excess[i]),
+            row=number,
+            first=a,
+            last=b,
+            traces={"passage": float(passage[i]), "ending": float(ending[i])},
+            span=(a + heavy[i][1], a + heavy[i][2]),
+            passage=heavy[i][0],
+            worst=a + int(np.argmax(nll[a:b] - nats[a:b])),
         )
         for i, (number, a, b) in enumerate(rows)
-    ]  # fmt: skip
-    return sorted(found, key=lambda s: -s.score)
+    ]
+    return sorted(found, key=lambda s: -(s.score if by == "score" else s.traces[by]))
 
 
 def _heaviest(values: Array) -> tuple[float, int, int]:
@@ -97,6 +123,7 @@ def _standard(values: Array) -> Array:
 def inspect_data(
     table: TokenTable,
     *,
+    by: str = "score",
     most: int = MOST_ROWS,
     prompts: Mapping[str, str] | None = None,
     planted: Mapping[str, TokenTable] | None = None,
@@ -105,11 +132,12 @@ def inspect_data(
 
     Args:
         table: the user's data.
+        by: the order, see `suspects`.
         most: rows in the Finding; `records` gives all.
         prompts: id of the row -> what came before the answer.
         planted: kind of noise -> token table of the same data with such noise planted.
     """
-    found = suspects(table)
+    found = suspects(table, by)
     scores = np.array([s.score for s in found])
     return Finding(
         kind="inspect-data",
@@ -124,9 +152,10 @@ def inspect_data(
         protocol={
             "unit": "rows",
             "passage": f"stretch with the largest sum of nll + H (nats) above the tokens' P{100 * LEVEL:.0f}",
-            "token": "largest nll - H (nats)",
-            "score": "the larger of the two, in distances of the median row from the row at P90",
-            "planted": "precision and recall among as many rows as were planted; spans in tokens",
+            "ending": f"mean nll of the last {ENDING} tokens",
+            "score": "the larger of the two traces, in distances of the median row from the row at P90",
+            "order": by,
+            "planted": "precision and recall among as many rows as were planted, by score; spans in tokens",
         },
         provenance=provenance_of({"data": table, **(planted or {})}),
     )
@@ -140,12 +169,13 @@ def record(table: TokenTable, suspect: Suspect, place: int, prompts: Mapping[str
     a, b = suspect.first, suspect.last
     first, last = suspect.span
     bits, nll = table.entropy_bits.astype(np.float64), table.nll.astype(np.float64)
-    token = suspect.token
+    token = suspect.worst
     return {
         "place": place,
         "id": table.row_ids[suspect.row],
         "score": suspect.score,
         "reason": REASONS[suspect.reason],
+        "traces": dict(suspect.traces),
         "tokens": b - a,
         "mean_nll": float(nll[a:b].mean()),
         "mean_entropy_bits": float(bits[a:b].mean()),
@@ -176,12 +206,17 @@ def _place(table: TokenTable, first: int, last: int) -> dict[str, Any]:
 def recovery(kind: str, table: TokenTable) -> dict[str, Any]:
     """Return how well planted noise is found: precision and recall among as many rows as were planted."""
     noise, found = planted_tokens(table), suspects(table)
-    bad = np.array([noise[s.first : s.last].any() for s in found])
+
+    def order(by: str) -> Array:
+        return np.array([bool(noise[s.first : s.last].any()) for s in suspects(table, by)])
+
+    bad = order("score")
     count = int(bad.sum())
     need(count, 1, "rows in which the planted text survived", kind)
     shown = np.zeros(len(table), dtype=bool)
     for suspect in found[:count]:
-        first, last = suspect.span if suspect.reason == "passage" else (suspect.token, suspect.token + 1)
+        ending = (max(suspect.first, suspect.last - ENDING), suspect.last)
+        first, last = suspect.span if suspect.reason == "passage" else ending
         shown[first:last] = True
     hits = int(bad[:count].sum())
     # `found` is sorted: the area under the ROC curve is the share of (bad, good) pairs in the right order.
@@ -194,15 +229,18 @@ def recovery(kind: str, table: TokenTable) -> dict[str, Any]:
         "row_recall": hits / count,
         "span_precision": float((noise & shown).sum() / shown.sum()),
         "span_recall": float((noise & shown).sum() / noise.sum()),
+        "by_trace": {trace: float(order(trace)[:count].mean()) for trace in TRACES},
         "auc": float((np.cumsum(~bad[::-1])[bad[::-1]]).sum() / pairs) if pairs else None,
     }
 
 
-def records(table: TokenTable, prompts: Mapping[str, str] | None = None) -> Sequence[dict[str, Any]]:
+def records(table: TokenTable, prompts: Mapping[str, str] | None = None, by: str = "score") -> Sequence[dict[str, Any]]:
     """Return every row's record flat, for a CSV file, the most suspicious first."""
     flat = []
-    for place, suspect in enumerate(suspects(table), 1):
+    for place, suspect in enumerate(suspects(table, by), 1):
         one = record(table, suspect, place, prompts)
-        nested = {f"{part}_{key}": value for part in ("span", "worst_token") for key, value in one[part].items()}
-        flat.append({key: value for key, value in one.items() if key not in ("span", "worst_token")} | nested)
+        nested = {
+            f"{part}_{key}": value for part in ("traces", "span", "worst_token") for key, value in one[part].items()
+        }
+        flat.append({key: value for key, value in one.items() if key not in ("traces", "span", "worst_token")} | nested)
     return flat
