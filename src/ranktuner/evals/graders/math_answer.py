@@ -50,6 +50,19 @@ def grade_one(problem: Problem, sample: Sample) -> Grade:
     return Grade("correct" if right else "wrong", found.text, f"{found.rule}: {why}")
 
 
+def check_gold(problem: Problem, sample: Sample) -> Grade:
+    """Grade a gold as if a model had boxed it; being written alike is not enough here."""
+    gold = str(problem.gold)
+    found = extract("\\boxed{" + gold + "}", cut=False)
+    if found is None:
+        return Grade("unparsed", gold, "its braces are not closed")
+    try:
+        right, why = same(gold, found.text, problem.meta, problem.question, literal=False)
+    except algebra.UnreadableError as error:
+        return Grade("unparsed", gold, str(error))
+    return Grade("correct" if right else "wrong", gold, why)
+
+
 def prepare() -> None:
     """Load what grading needs; a worker does it before its first answer's time starts."""
     algebra.prepare()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ranktuner.evals.tasks import rows
-from ranktuner.evals.tasks.task import Decoding, Prompt, Rows, Source, Task
+from ranktuner.evals.tasks.task import Decoding, Prompt, Reader, Source, Task
 
 MATH_ASK = "Please reason step by step, and put your final answer within \\boxed{}."
 MATH = Prompt(
@@ -32,13 +32,13 @@ PAPER_CODE = "pass@1 and pass@10: the paper's; it names no other decoding for co
 
 
 def _math(
-    name: str, title: str, read: Rows, expected: int, source: Source, *, grader: str = "math", note: str = PAPER
+    name: str, title: str, read: Reader, expected: int, source: Source, *, grader: str = "math", note: str = PAPER
 ) -> Task:
     decoding = Decoding(temperature=1.0, top_p=1.0, max_new_tokens=4096)
     return Task(name, title, grader, MATH, decoding, 16, (1, 2, 4, 8, 16), expected, source, read, note)
 
 
-def _choice(name: str, title: str, read: Rows, expected: int, source: Source, *, note: str = PAPER_CHOICE) -> Task:
+def _choice(name: str, title: str, read: Reader, expected: int, source: Source, *, note: str = PAPER_CHOICE) -> Task:
     decoding = Decoding(temperature=0.8, top_p=1.0, max_new_tokens=3072)
     return Task(name, title, "choice", CHOICE, decoding, 16, (1, 2, 4, 8, 16), expected, source, read, note)
 

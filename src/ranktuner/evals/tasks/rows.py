@@ -15,8 +15,7 @@ from ranktuner.errors import DataError
 from ranktuner.evals.graders.extract import last_box
 from ranktuner.evals.humaneval import problem_of_row
 from ranktuner.evals.records import Problem
-
-Row = Mapping[str, Any]
+from ranktuner.evals.tasks.task import Row
 
 LETTERS = "ABCDEFGHIJ"
 
@@ -49,9 +48,9 @@ def clean_gold(gold: str) -> str:
 
 
 def _math(row: Row, number: str, gold: str, id_fields: tuple[str, ...], **meta: Any) -> Problem:
-    """Return a mathematics problem; the gold as found stays in `meta` where cleaning changed it."""
+    """Return a mathematics problem; the gold as found stays in `meta` where more than dollars around it went."""
     cleaned = clean_gold(gold)
-    if cleaned != gold:
+    if cleaned != gold.strip("$"):
         meta["gold_as_found"] = gold
     ids = [str(row[name]) for name in id_fields if row.get(name) is not None]
     return Problem(
@@ -164,9 +163,5 @@ def gpqa(row: Row, number: str) -> Problem:
 
 
 def code(row: Row, number: str) -> Problem:
-    """Read HumanEval and HumanEval+: the prompt is the question, the tests (and what they need) are the gold."""
-    for name in ("prompt", "entry_point", "canonical_solution"):
-        text_field(row, name)
-    if not any(row.get(name) for name in ("test", "plus_input")):
-        raise DataError("none of the fields 'test', 'plus_input' is there: nothing to run")
+    """Read HumanEval, HumanEval+ and a user's own code; what such a problem holds is the code grader's business."""
     return problem_of_row(row, number)

@@ -51,6 +51,10 @@ class Source:
     """How to get the file by hand."""
 
 
+SHOWN = 3
+"""How many mended golds a report spells out; all of them are in `repaired`."""
+
+
 @dataclass(frozen=True)
 class LoadReport:
     """What happened while a task was loaded; nothing is mended or dropped without being named here."""
@@ -82,18 +86,13 @@ class LoadReport:
             lines.append(
                 f"{self.task}: {self.missing:,} problems are missing: scores are over the {self.found:,} found"
             )
-        lines += [f"{self.task}: row {row} left out: {why}" for row, why in self.dropped]
+        lines += [f"{self.task}: {row} left out: {why}" for row, why in self.dropped]
         if self.repaired:
-            lines.append(
-                f"{self.task}: {len(self.repaired)} golds repaired: " + "; ".join(_repair(r) for r in self.repaired)
-            )
+            shown = "; ".join(f"{p}: {before!r} -> {after!r}" for p, before, after in self.repaired[:SHOWN])
+            more = f"; and {len(self.repaired) - SHOWN} more" if len(self.repaired) > SHOWN else ""
+            lines.append(f"{self.task}: {len(self.repaired)} golds brought into one form: {shown}{more}")
         lines += [f"{self.task}: gold of {p} is not accepted against itself: {why}" for p, why in self.unaccepted]
         return lines
-
-
-def _repair(repaired: tuple[str, str, str]) -> str:
-    problem, before, after = repaired
-    return f"{problem} {before!r} -> {after!r}"
 
 
 @dataclass(frozen=True)
@@ -104,7 +103,9 @@ class Loaded:
     report: LoadReport
 
 
-Rows = Callable[[Mapping[str, Any], str], "Problem"]
+Row = Mapping[str, Any]
+Reader = Callable[[Row, str], Problem]
+"""(row, its number) -> problem; a row that cannot be read is a DataError."""
 
 
 @dataclass(frozen=True)
@@ -124,10 +125,12 @@ class Task:
     expected: int | None
     """How many problems the whole set has; fewer is reported."""
     source: Source
-    read: Rows = field(repr=False)
+    read: Reader = field(repr=False)
     """Row of the source -> Problem."""
     note: str = ""
     """Where protocol and choices come from."""
+    folder: Path | None = None
+    """Where a user's own task keeps its data; a data folder given to `load` goes before it."""
 
     def messages(self, problem: Problem) -> list[dict[str, str]]:
         """Return the chat messages that put the problem to a model with a chat template."""
@@ -139,7 +142,7 @@ class Task:
         return fill(self.prompt.plain, problem)
 
     def load(self, data_dir: str | Path | None = None, *, check: bool = True) -> Loaded:
-        """Read the problems from `data_dir`, or from the hub when it is None.
+        """Read the problems from `data_dir`; when it is None from a user's own file, or from the hub.
 
         Every gold is put to the task's own grader (remembered by checksum); one that is not accepted against itself is
         named in the report, never dropped: dropping it would move the denominator.
@@ -153,7 +156,7 @@ class Task:
         """
         from ranktuner.evals.tasks.loading import load
 
-        return load(self, Path(data_dir) if data_dir is not None else None, check=check)
+        return load(self, Path(data_dir) if data_dir is not None else self.folder, check=check)
 
 
 def fill(template: str, problem: Problem) -> str:
