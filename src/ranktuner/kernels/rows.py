@@ -22,7 +22,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from ranktuner.errors import InputError, nearest
+from ranktuner.errors import InputError, UnsupportedError, nearest
 from ranktuner.signals import Needs, expected_rank, row_pass
 
 log = logging.getLogger("ranktuner")
@@ -73,14 +73,39 @@ def choose(logits: Tensor, wanted: str | None = None) -> Implementation:
         raise InputError(f"row pass {wanted!r} is unknown; {nearest(wanted, ('auto', 'plain', 'compiled', 'triton'))}")
     _seen["logits"] += logits.numel()
     if wanted == "auto":
-        wanted = _automatic(logits)
-    # One row would be specialised into a compilation of its own; float64 is the reference's dtype.
-    if wanted == "compiled" and (logits.shape[0] < 2 or logits.dtype == torch.float64):
+        return _automatic(logits)
+    if wanted == "triton":
+        _check_triton(logits)
+    return _suited(wanted, logits)  # type: ignore[arg-type]
+
+
+def _suited(name: Implementation, logits: Tensor) -> Implementation:
+    # float64 is the reference's dtype; one row would be specialised into a compilation of its own
+    if logits.dtype == torch.float64 or (name == "compiled" and logits.shape[0] < 2):
         return "plain"
-    return wanted  # type: ignore[return-value]
+    return name
+
+
+def _check_triton(logits: Tensor) -> None:
+    """Refuse the Triton kernels where they cannot run."""
+    if not _has_triton():
+        raise UnsupportedError(
+            "the Triton row pass needs the package 'triton', which is not installed: pip install triton, or leave the "
+            "choice to RANKTUNER_ROWS=auto"
+        )
+    from ranktuner.kernels.triton_rows import interpreted
+
+    if not logits.is_cuda and not interpreted():
+        raise UnsupportedError(
+            f"the Triton row pass runs on CUDA devices, and these logits are on {logits.device.type}: use "
+            "RANKTUNER_ROWS=auto; or, to try the kernels slowly without a GPU, set TRITON_INTERPRET=1 in the "
+            "environment before Python starts"
+        )
 
 
 def _automatic(logits: Tensor) -> Implementation:
+    if logits.dtype == torch.float64:
+        return "plain"
     if logits.is_cuda:
         if _has_triton():
             return _say("triton", "a CUDA device")
@@ -91,7 +116,9 @@ def _automatic(logits: Tensor) -> Implementation:
         return _say("plain", "no C++ compiler was found; with one (g++), long runs are faster")
     if _seen["logits"] < EARN_COMPILATION:
         return _say("plain", "short runs do not earn the compilation; RANKTUNER_ROWS=compiled has it at once")
-    return _say("compiled", "this run is long enough")
+    if not _compiles():
+        return _say("plain", "torch.compile does not work here")
+    return _suited(_say("compiled", "this run is long enough"), logits)
 
 
 def _say(name: Implementation, why: str) -> Implementation:
@@ -104,6 +131,17 @@ def _say(name: Implementation, why: str) -> Implementation:
 @cache
 def _has_compiler() -> bool:
     return shutil.which(os.environ.get("CXX", "g++")) is not None
+
+
+@cache
+def _compiles() -> bool:
+    """Whether torch.compile really works here: headers or a linker can be missing where a compiler is there."""
+    try:
+        torch.compile(torch.neg)(torch.ones(8))
+    except (RuntimeError, OSError) as error:  # what dynamo, inductor and the C++ compiler raise
+        log.warning("torch.compile failed, so the plain row pass stays in use: %s", str(error).strip()[:300])
+        return False
+    return True
 
 
 @cache
