@@ -121,11 +121,15 @@ class Bench:
     sandbox: Sandbox
     stop: threading.Event
 
-    def attempt(self, problem: CodeProblem, expected: Expected | None, text: str, limits: Time) -> Attempt:
-        """Judge one answer. `expected` is None where a test program decides."""
+    def attempt(
+        self, problem: CodeProblem, expected: Expected | None, text: str, limits: Time, exact: bool = False
+    ) -> Attempt:
+        """Judge one answer. `expected` is None where a test program decides; `exact`: run the text as it stands."""
         code: str | None = None
         try:
-            with self._converse("serve", problem, limits, text=text, prompt=problem.prompt) as conversation:
+            with self._converse(
+                "serve", problem, limits, text=text, prompt=problem.prompt, exact=exact
+            ) as conversation:
                 talk = Talk(conversation, limits)
                 code = read_code(talk)
                 load(talk)
@@ -139,7 +143,7 @@ class Bench:
             return Attempt(Grade(judged.verdict, code, one_line(str(judged))), judged.starved)
 
     def _converse(self, role: str, problem: CodeProblem, limits: Time, **job: Any) -> Any:
-        job |= {"role": role, "entry_point": problem.entry_point}
+        job = {"role": role, "entry_point": problem.entry_point, "exact": False, **job}
         return self.sandbox.converse(job, Limits(cpu_s=int(limits.sample_s) + 10), self.stop)
 
     def expect(self, problem: CodeProblem) -> Expected:
@@ -185,7 +189,7 @@ class Bench:
                     judge.send(reply, talk.began + limits.sample_s)
         except Ended as ended:  # of the judge: it runs no candidate's code, but works on a candidate's values
             last = f"{described_call(problem, call)}: " if call else ""
-            raise Judged(VERDICTS.get(ended.kind, "error"), f"{last}the tests: {ended}") from None
+            raise Judged(VERDICTS.get(ended.kind, "wrong" if call else "error"), f"{last}the tests: {ended}") from None
         verdict = json.loads(message)
         if verdict["verdict"]:
             return f"the tests pass, {calls} calls"

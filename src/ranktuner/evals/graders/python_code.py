@@ -28,6 +28,9 @@ A user's own code task is a JSONL with these names as columns: `question`, `entr
 
     grade(items, *, workers=2, seconds=None, allow_unsafe=False) -> Iterator[Grade]      in the order of the items
 
+A sample whose `decoding` says `{"form": "program"}` is run as it stands (`evalplus_io` makes such); of any other the
+code is first found in the answer, by the rules in `inside/answer.py`.
+
 How an answer is judged. The candidate's process gets arguments and returns plain values, nothing else: expected
 values, tests and verdict stay outside. With inputs, values are compared here (`code_values`). A test program runs in a
 sandbox of its own, with the reference's names around it, and its `candidate` asks the candidate's process over this
@@ -106,7 +109,7 @@ class _Grading:
         if not sample.text.strip():
             return Grade("unparsed", None, "the answer is empty")
         try:
-            grade = self._grade(known, sample.text)
+            grade = self._grade(known, sample.text, sample.decoding.get("form") == "program")
         except UnsupportedError as error:  # the sandbox worked at the start, and now does not
             return Grade("error", None, str(error))
         except DataError as error:  # the problem's own reference or tests fail: nobody's answer is judged by them
@@ -115,19 +118,19 @@ class _Grading:
             return Grade("truncated", grade.answer, f"the limit of new tokens was hit; {grade.why}")
         return grade
 
-    def _grade(self, known: _Known, text: str) -> Grade:
+    def _grade(self, known: _Known, text: str, exact: bool) -> Grade:
         problem = known.problem
         with self._gate.shared():
             expected = known.expect(self.bench)
             limits = Time.of(self.seconds, *known.reference_times)
-            attempt = self.bench.attempt(problem, expected, text, limits)
+            attempt = self.bench.attempt(problem, expected, text, limits, exact)
         if attempt.grade.verdict != "timeout":
             return attempt.grade
         with self._gate.alone():
             slower = Time.of(self.seconds, *known.time_tests(self.bench))
             if not attempt.starved and slower == limits:
                 return attempt.grade
-            again = self.bench.attempt(problem, expected, text, slower).grade
+            again = self.bench.attempt(problem, expected, text, slower, exact).grade
         why = f"{again.why} (again, alone)" if again.verdict == "timeout" else f"{again.why} (at the second try, alone)"
         return Grade(again.verdict, again.answer, why)
 

@@ -1,4 +1,6 @@
-"""The process inside the sandbox: it confines itself, then serves calls of the candidate, or runs a test program.
+"""The process inside the sandbox: it confines itself, then plays one of three roles.
+
+`serve` calls the candidate; `judge` runs a test program; `extract` only reads answers.
 
 Frames on the two pipes (once stdin and stdout, moved away before anything else runs): 4 bytes of length, 16 bytes of
 nonce, JSON. The nonce comes with the first frame. It keeps stray bytes of the candidate out of the conversation;
@@ -107,7 +109,9 @@ def described(error: BaseException) -> list[str]:
 def serve(channel: Channel, job: dict[str, Any]) -> None:
     """Load a candidate, then answer each frame of calls with one frame a call."""
     try:
-        program, code = program_of(job["text"], job["prompt"], job["entry_point"])
+        program, code = job["text"], job["text"]
+        if not job["exact"]:
+            program, code = program_of(job["text"], job["prompt"], job["entry_point"])
     except NoProgram as none:
         return channel.say(unparsed=str(none)[:MESSAGE])
     channel.say(code=code)
@@ -122,6 +126,16 @@ def serve(channel: Channel, job: dict[str, Any]) -> None:
         for call in json.loads(channel.receive()):
             arguments = plain.unpack(call)
             channel.send(answer_call(function, arguments))
+
+
+def extract(channel: Channel, job: dict[str, Any]) -> None:
+    """Answer each frame (text, prompt, entry point) with the program that would be run; nothing is run."""
+    while True:
+        asked = json.loads(channel.receive())
+        try:
+            channel.say(program=program_of(asked["text"], asked["prompt"], asked["entry_point"])[0])
+        except NoProgram as none:
+            channel.say(unparsed=str(none)[:MESSAGE])
 
 
 def answer_call(function: Callable[..., Any], arguments: list[Any]) -> bytes:
@@ -210,7 +224,7 @@ def main() -> None:
     confine(setup["limits"], setup["uids"])
     channel.say(ready=True)
     job = json.loads(channel.receive())
-    {"serve": serve, "judge": judge}[job.pop("role")](channel, job)
+    {"serve": serve, "judge": judge, "extract": extract}[job.pop("role")](channel, job)
 
 
 if __name__ == "__main__":

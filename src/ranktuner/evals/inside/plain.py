@@ -18,6 +18,8 @@ from typing import Any
 
 MAX_DEPTH = 100
 MAX_NODES = 2_000_000
+CHARACTERS_A_NODE = 16
+TOO_MUCH = f"more than {MAX_NODES:,} values or {CHARACTERS_A_NODE * MAX_NODES:,} characters"
 BIG = 1 << 62
 """Above it an integer travels in hexadecimal: Python refuses decimal text of more than 4,300 digits."""
 
@@ -48,13 +50,18 @@ def pack(value: Any) -> Any:
 
 def _pack(value: Any, depth: int, left: list[int]) -> Any:
     kind = type(value)
-    if value is None or kind is bool or kind is str or kind is float:
+    if value is None or kind is bool or kind is float:
+        return value
+    if kind is str:
+        left[0] -= len(value) // CHARACTERS_A_NODE
+        if left[0] < 0:
+            raise PlainError(TOO_MUCH)
         return value
     if kind is int:
         return value if -BIG < value < BIG else {"int": hex(value)}
     left[0] -= 1
     if depth > MAX_DEPTH or left[0] < 0:
-        raise PlainError("a value nested too deeply" if depth > MAX_DEPTH else f"more than {MAX_NODES} values")
+        raise PlainError("a value nested too deeply" if depth > MAX_DEPTH else TOO_MUCH)
     if kind is list:
         return [_pack(v, depth + 1, left) for v in value]
     if kind is tuple:
@@ -70,7 +77,7 @@ def _pack_rare(value: Any, kind: type, depth: int, left: list[int]) -> Any:
         for v in values:  # one by one: a generator may have no end
             left[0] -= 1
             if left[0] < 0:
-                raise PlainError(f"more than {MAX_NODES} values")
+                raise PlainError(TOO_MUCH)
             packed.append(_pack(v, depth + 1, left))
         return packed
 
