@@ -11,6 +11,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ranktuner import bounds as bounds
     from ranktuner import methods as methods
+    from ranktuner.head import Attachment as Attachment
+    from ranktuner.head import Scored as Scored
+    from ranktuner.head import attach as attach
+    from ranktuner.head import fused_weighted_loss as fused_weighted_loss
+    from ranktuner.head import score as score
     from ranktuner.kernels import signals_from_hidden as signals_from_hidden
     from ranktuner.loss import LossOutput as LossOutput
     from ranktuner.loss import dense_loss as dense_loss
@@ -38,6 +43,11 @@ _PUBLIC = {
     "summarize": "ranktuner.loss",
     "methods": "ranktuner.methods",
     "signals_from_hidden": "ranktuner.kernels",
+    "attach": "ranktuner.head",
+    "score": "ranktuner.head",
+    "fused_weighted_loss": "ranktuner.head",
+    "Attachment": "ranktuner.head",
+    "Scored": "ranktuner.head",
     "bounds": "ranktuner.bounds",
 }
 """Public name -> module; a name equal to its module's last part is the module itself."""
