@@ -490,10 +490,84 @@ def run(folder: Path, method: str, seed: int, steps: int = 120) -> Path:
     return folder
 
 
+def evaluation(
+    folder: Path, model: str, share: float, task: str = "gsm8k", ks: tuple[int, ...] = (1, 2, 4, 8, 16)
+) -> Path:
+    """A finished evaluation: its run.json and both Findings of one task."""
+    rng = np.random.default_rng(len(model))
+    rows = []
+    for k in ks:
+        value = float(1 - (1 - share) ** (k**0.6))
+        rows.append(
+            {"k": k, "value": value, "standard_error": 0.013, "low": value - 0.025, "high": min(1.0, value + 0.025)}
+        )
+    solutions = [
+        ("correct", "6 * 7 = 42\nThe answer is \\boxed{42}.", "42", "equal as numbers"),
+        (
+            "wrong",
+            "Let me <b>think</b>. </script><script>window.pwned=3</script>\nThe answer is 41.",
+            "41",
+            "41 is not 42",
+        ),
+        ("unparsed", "I cannot say. \u202eesrever", None, "no boxed answer and no last number"),
+        ("truncated", "```python\ndef answer():\n    return 42\n```", None, "the limit of new tokens was hit"),
+    ]
+    samples = []
+    for place in range(40):
+        verdict, text, answer, why = solutions[int(rng.integers(4))]
+        samples.append(
+            {
+                "problem": f"{place // 4}",
+                "index": place % 4,
+                "seed": 7 + place,
+                "text": text,
+                "finish": "stop",
+                "tokens": 31,
+                "verdict": verdict,
+                "answer": answer,
+                "why": why,
+            }
+        )
+    verdicts = dict.fromkeys(("correct", "wrong", "unparsed", "truncated", "timeout", "error"), 0)
+    for sample in samples:
+        verdicts[sample["verdict"]] += 1
+    numbers = {
+        "task": task,
+        "pass_at_k": rows,
+        "not_measured": [],
+        "samples": 40,
+        "n": 4,
+        "n_least": 4,
+        "n_most": 4,
+        "complete": True,
+        "unfinished_problems": 0,
+        "problems_without_samples": 0,
+        "verdicts": verdicts,
+        "truncated": verdicts["truncated"],
+        "tokens": {"mean": 31.4, "median": 30.0, "most": 64, "sum": 1256},
+        "same_answers": 0,
+        "problems": [],
+    }
+    protocol = {"unit": "problem", "interval": "bootstrap", "model": model, "decoding": {"temperature": 1.0}}
+    Finding("pass-at-k", f"{task}: pass@k", 10, numbers, protocol, PROVENANCE).save(
+        folder / "findings" / f"pass-at-k-{task}.json"
+    )
+    problems = {f"{i}": {"prompt": f"What is 6 * 7? Problem {i} & <i>others</i>", "gold": "42"} for i in range(10)}
+    browse = {"task": task, "found": 400, "shown": 40, "problems": problems, "samples": samples}
+    Finding("samples", f"{task}: samples", 40, browse, {"unit": "sample"}, PROVENANCE).save(
+        folder / "findings" / f"samples-{task}.json"
+    )
+    (folder / "run.json").write_text(json.dumps({"tasks": {task: {"n": 4}}, "model": model}))
+    return folder
+
+
 def project(folder: Path, repeat_tokens: int = 1) -> Path:
     """Two runs with evaluations, and every diagnostic."""
     for seed, (name, method) in enumerate((("sft", "sft"), ("ranktuner", "ranktuner(prior=prob)"))):
         run(folder / name, method, seed)
+        share = 0.31 + 0.05 * seed
+        evaluation(folder / "eval" / name, f"{folder}/{name}/model", share)
+        evaluation(folder / "eval" / name, f"{folder}/{name}/model", share / 2, task="arc-challenge", ks=(1,))
     found = [
         noise(),
         tightness(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -54,6 +55,7 @@ def opened(driver: Any, page: Path) -> Any:
         const escape = new KeyboardEvent('keydown', {key: 'Escape', bubbles: true});
         document.querySelector('#token-texts').dispatchEvent(escape);
         const box = document.querySelector('#token-search'); box.value = ''; box.dispatchEvent(new Event('input'));
+        for (const d of document.querySelectorAll('details')) d.open = false;
         document.activeElement.blur(); window.scrollTo(0, 0);
     """)
     return driver
@@ -274,7 +276,6 @@ def test_axe_finds_no_serious_violation(opened: Any, axe: str, theme: str) -> No
         "const done = arguments[0]; axe.run({resultTypes: ['violations']}).then(r => done(r.violations), e => "
         "done([{id: String(e), impact: 'critical', nodes: []}]))"
     )
-    opened.execute_script("for (const d of document.querySelectorAll('details')) d.open = false")
     serious = {
         v["id"]: [n["html"][:160] for n in v["nodes"][:3]] for v in found if v["impact"] in ("serious", "critical")
     }
@@ -300,3 +301,119 @@ def test_thousands_of_tokens_stay_smooth(driver: Any, tmp_path: Path) -> None:
         return worst""")
     assert slow["switch"] < 250, slow
     assert slow["key"] < 100, slow
+
+
+NUMERAL = re.compile(r"\d(?:[\d.,]*\d)?")
+OWN_PROSE = {"1", "2", "3", "95"}
+"""Numerals of the page's own fixed sentences: pass@1, 1/R, H ≥ 2 bits, f(1), 95 % interval."""
+
+READ_NUMBERS = """
+    for (const d of document.querySelectorAll('details')) d.open = true;
+    return [...document.querySelectorAll('body data')].map(d => [d.getAttribute('value'), d.textContent]);
+"""
+READ_REST = """
+    const copy = document.body.cloneNode(true);
+    const quoted = 'data, script, .plot, .texts, #token-card, select, output, .prompt, .suspect, pre, .line';
+    for (const node of copy.querySelectorAll(quoted)) node.remove();
+    for (const node of copy.querySelectorAll('*')) node.append(' ');
+    return copy.textContent;
+"""
+
+
+def leaves(tree: Any) -> list[Any]:
+    if isinstance(tree, dict):
+        return [leaf for key, value in tree.items() for leaf in [key, *leaves(value)]]
+    return [leaf for value in tree for leaf in leaves(value)] if isinstance(tree, list) else [tree]
+
+
+def six(value: float) -> float:
+    return float(f"{value:.6g}")
+
+
+def test_every_number_on_the_page_is_in_the_json(opened: Any, record: Any) -> None:
+    every = leaves(record)
+    known = {six(leaf) for leaf in every if isinstance(leaf, int | float) and not isinstance(leaf, bool)}
+    shown = opened.execute_script(READ_NUMBERS)
+    assert len(shown) > 300
+    for value, text in shown:
+        number = float(value)
+        assert six(number) in known, f"{text} ({value}) is on the page and not in the JSON"
+        plain = text.replace(",", "").replace("\u2212", "-")
+        written = float(plain.removesuffix("%").strip().removesuffix("\u202f"))
+        assert any(
+            math.isclose(
+                written, number * scale, rel_tol=0.0051, abs_tol=0.051 if scale == 100 else 0.51 * ("." not in plain)
+            )
+            for scale in ((100,) if plain.endswith("%") else (1, 100))
+        ), f"{text} is not a rounding of {value}"
+    strings = {numeral for leaf in every if isinstance(leaf, str) for numeral in NUMERAL.findall(leaf)}
+    strings |= {numeral for leaf in every if isinstance(leaf, int | float) for numeral in NUMERAL.findall(str(leaf))}
+    rest = set(NUMERAL.findall(opened.execute_script(READ_REST)))
+    assert rest - strings - OWN_PROSE == set()
+
+
+def test_the_card_of_any_token_shows_numbers_of_the_json(opened: Any, record: Any) -> None:
+    known = {six(leaf) for leaf in leaves(record) if isinstance(leaf, int | float) and not isinstance(leaf, bool)}
+    texts = focus(opened)
+    for _ in range(5):
+        texts.send_keys(Keys.ARROW_RIGHT * 7)
+        values = opened.execute_script(
+            "return [...document.querySelectorAll('#token-card data')].map(d => Number(d.value))"
+        )
+        assert len(values) == 13
+        assert {six(value) for value in values} <= known
+
+
+def verdicts(driver: Any) -> list[str]:
+    return [node.text for node in driver.find_elements(By.CSS_SELECTOR, "#sample-list .verdict")]
+
+
+def test_samples_can_be_filtered_searched_and_read(opened: Any) -> None:
+    choices = {r.get_attribute("value"): r for r in opened.find_elements(By.CSS_SELECTOR, "#sample-verdicts input")}
+    assert list(choices) == ["", "correct", "wrong", "unparsed", "truncated"]
+    assert len(verdicts(opened)) == 25
+    opened.execute_script("document.getElementById('sample-more').click()")
+    assert len(verdicts(opened)) == 50
+    opened.execute_script("arguments[0].click()", choices["wrong"])
+    assert set(verdicts(opened)) == {"wrong"}
+    select = opened.find_element(By.CSS_SELECTOR, "#sample-groups select")
+    select.send_keys("sft")
+    assert all("sft" in node.text for node in opened.find_elements(By.CSS_SELECTOR, "#sample-list .id"))
+    box = opened.find_element(By.ID, "sample-search")
+    box.send_keys("let me <B>think")
+    wait(opened, "return document.getElementById('sample-count').textContent", lambda text: text.endswith("samples"))
+    first = opened.find_element(By.CSS_SELECTOR, "#sample-list details")
+    first.find_element(By.TAG_NAME, "summary").send_keys(Keys.ENTER)
+    body = wait(opened, "const b = document.querySelector('#sample-list .sample-body'); return b && b.textContent")
+    for part in (
+        "What is 6 * 7?",
+        "& <i>others</i>",
+        "</script><script>window.pwned=3</script>",
+        "Expected42",
+        "41 is not 42",
+    ):
+        assert part in body
+    box.send_keys(Keys.CONTROL + "a" + Keys.NULL + "no such words")
+    wait(opened, "return document.getElementById('sample-count').textContent", lambda text: text == "0 samples")
+    assert opened.execute_script("return window.pwned") is None
+    box.send_keys(Keys.CONTROL + "a" + Keys.NULL + Keys.BACKSPACE)
+    select.send_keys("all")
+    opened.execute_script("arguments[0].click()", choices[""])
+
+
+def test_print_opens_the_tables_and_hides_the_controls(opened: Any) -> None:
+    pdf = opened.execute_cdp_cmd("Page.printToPDF", {"printBackground": False})["data"]
+    assert len(pdf) > 100_000
+    opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    try:
+        hidden = opened.execute_script("""
+            dispatchEvent(new Event('beforeprint'));
+            const hidden = q => getComputedStyle(document.querySelector(q)).display === 'none';
+            const state = [hidden('.contents'), hidden('.tools'), hidden('#token-card'),
+                           !document.querySelector('details.numbers:not([open])'),
+                           getComputedStyle(document.querySelector('.texts')).overflowY];
+            dispatchEvent(new Event('afterprint'));
+            return [...state, document.querySelectorAll('details.numbers[open]').length]""")
+    finally:
+        opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+    assert hidden == [True, True, True, True, "visible", 0]

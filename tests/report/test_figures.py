@@ -193,3 +193,48 @@ def test_numbers_in_another_layout_are_named_not_drawn(tmp_path: Path) -> None:
     assert [figure.id for figure in all_figures(sources)] == ["surface", "surfaces"]
     assert "a 'noise' Finding whose numbers do not have the expected layout" in sources.notices[0]
     json.dumps(sources.notices)
+
+
+def evaluated(tmp_path: Path) -> list[Any]:
+    demo.evaluation(tmp_path / "a", "sft", 0.3)
+    demo.evaluation(tmp_path / "a", "sft", 0.2, task="arc", ks=(1,))
+    demo.evaluation(tmp_path / "b", "models/mine/model", 0.4)
+    return read([tmp_path]).of("pass-at-k")
+
+
+def test_evaluations_are_compared_on_each_task(tmp_path: Path) -> None:
+    import vl_convert
+
+    from ranktuner.report.figures import evaluation
+
+    found = evaluated(tmp_path)
+    assert evaluation.models_of(found) == ["sft", "mine"]
+    flat, curves = evaluation.figures(found)
+    assert ([p.title for p in flat.panels], [p.title for p in curves.panels]) == (["arc"], ["gsm8k"])
+    known = {leaf for one in found for leaf in leaves(dict(one.finding.numbers))}
+    for figure in (flat, curves):
+        assert {x for panel in figure.panels for row in rows_of(panel.spec) for x in leaves(row)} <= known
+        assert "sft" in vl_convert.vegalite_to_svg(paper_spec(figure))
+    (_, first, _), (title, last, note) = evaluation.tables(found)
+    assert list(first.head) == ["model", "arc", "gsm8k"]
+    assert [row[0] for row in first.rows] == ["sft", "mine"]
+    assert "20.0" in first.rows[0][1]
+    assert 'class="none"' in first.rows[1][1], "mine was not evaluated on arc"
+    assert title == "pass@16"
+    assert "count as wrong" in note
+    assert len(last.rows) == 2
+
+
+def test_what_must_be_said_beside_an_evaluation_is_said(tmp_path: Path) -> None:
+    from ranktuner.report.figures import evaluation
+    from ranktuner.report.sources import Located
+
+    demo.evaluation(tmp_path, "sft", 0.3)
+    finding = Finding.load(tmp_path / "findings" / "pass-at-k-gsm8k.json")
+    numbers = {**finding.numbers, "complete": False, "unfinished_problems": 3, "same_answers": 5}
+    numbers["verdicts"] = {**numbers["verdicts"], "error": 2}
+    changed = Finding("pass-at-k", "t", 10, numbers, finding.protocol)
+    note = str(evaluation.tables([Located(changed, "x", "sft")])[-1][2])
+    assert "sft on gsm8k is unfinished" in note
+    assert "samples could not be graded" in note
+    assert "is the seed ignored?" in note

@@ -12,7 +12,7 @@ app = typer.Typer(add_completion=False, no_args_is_help=True)
 _Runs = Annotated[
     list[Path],
     typer.Argument(
-        metavar="RUN...", help="Run folders (with everything below them), folders of runs, or Finding files (.json)."
+        metavar="RUN", help="Run folders (with everything below them), folders of runs, or Finding files (.json)."
     ),
 ]
 

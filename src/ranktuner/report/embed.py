@@ -29,6 +29,28 @@ def without_legends(tree: Any) -> Any:
     return [without_legends(one) for one in tree] if isinstance(tree, list) else tree
 
 
+def packed(tree: Any) -> Any:
+    """Return a specification with its data in columns of six digits: a third of the size; figures.js unpacks it."""
+    if isinstance(tree, Mapping):
+        rows = tree.get("values")
+        if isinstance(rows, list) and len(rows) > 1 and all(_alike(row, rows[0]) for row in rows):
+            return {"columns": {key: [short(row[key]) for row in rows] for key in rows[0]}}
+        return {key: packed(value) for key, value in tree.items()}
+    return [packed(one) for one in tree] if isinstance(tree, list) else tree
+
+
+def _alike(row: Any, first: Any) -> bool:
+    return isinstance(row, dict) and isinstance(first, dict) and row.keys() == first.keys()
+
+
+def short(value: Any) -> Any:
+    """Return a number with six significant digits, more than is ever shown; anything else as it is."""
+    if not isinstance(value, float):
+        return value
+    rounded = float(f"{value:.6g}")
+    return int(rounded) if rounded.is_integer() and abs(rounded) < 1e15 else rounded
+
+
 def json_block(value: Any) -> Markup:
     """Return JSON for a `<script type="application/json">`: nothing in it can end the script or start markup."""
     text = json.dumps(value, ensure_ascii=True, separators=(",", ":"), allow_nan=False)

@@ -8,6 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from ranktuner.report.figures import evaluation
 from ranktuner.report.sources import Located, Run, Sources
 from ranktuner.report.writing import interval, num, sentence
 
@@ -38,7 +39,7 @@ def facts(sources: Sources) -> list[Fact]:
 def _trained(runs: Sequence[Run]) -> list[Fact]:
     made = []
     for run in [r for r in runs if not r.name.startswith("sft")][:2] or runs[:1]:
-        last, first = run.metrics[-1], run.metrics[0]
+        first, last = run.ends
         if last.get("effective_tokens") is None:
             continue
         meaning = sentence(
@@ -171,4 +172,33 @@ _OF_KIND: dict[str, Callable[[Located], Fact | None]] = {
 
 
 def _evaluated(found: Sequence[Located]) -> list[Fact]:
-    return []
+    """One fact for each of the first three tasks: the tuned model against the plain one, at the smallest k."""
+    made = []
+    for task, models in list(evaluation.tasks_of(found).items())[:3]:
+        mine = next((name for name in models if not name.startswith("sft")), next(iter(models)))
+        others = [name for name in models if name != mine]
+        base = next((name for name in others if name.startswith("sft")), _first_name(others))
+        row = models[mine].finding.numbers["pass_at_k"][0]
+        solved = "at the first try" if row["k"] == 1 else f"within {row['k']} tries"
+        meaning = sentence("of {} problems solved {} by {}.", num(models[mine].finding.n, "count"), solved, mine)
+        other = evaluation.at(models[base], row["k"]) if base else None
+        if other:
+            meaning += sentence(" {} solves {}{}.", base, num(other["value"], "percent"), _apart(row, other))
+        between = interval(row["low"], row["high"], "percent")
+        made.append(
+            Fact(f"{task}, pass@{row['k']}", num(row["value"], "percent"), meaning, "results", "the results", between)
+        )
+    return made
+
+
+def _first_name(names: Sequence[str]) -> str | None:
+    return names[0] if names else None
+
+
+def _apart(row: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    """Whether the intervals let a reader believe in a difference."""
+    if row["low"] is None or other["low"] is None:
+        return ""
+    if row["low"] > other["high"] or row["high"] < other["low"]:
+        return "; the intervals do not touch"
+    return "; the intervals overlap, so the difference may be chance"

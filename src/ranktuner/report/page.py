@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from ranktuner.errors import DataError, InputError
 from ranktuner.findings import provenance
-from ranktuner.report.embed import json_block, policy, static, template, vega, without_legends
+from ranktuner.report.embed import json_block, packed, policy, static, template, vega, without_legends
 from ranktuner.report.figures.base import Figure
 from ranktuner.report.figures.theme import css_variables
 from ranktuner.report.samples import sample_browser
@@ -98,18 +98,16 @@ def build(sources: Sources, title: str | None = None, json_name: str = "report.j
     html = html.encode("utf-8", "replace").decode("utf-8")
     if len(html.encode()) > LIMIT:
         raise DataError(
-            f"the page would have {len(html.encode()) / 1e6:.1f} MB, the limit is {LIMIT / 1e6:.0f} MB: report on "
-            f"fewer runs or "
-            "Findings at a time, or make the large ones with fewer sets"
+            f"the page would have {len(html.encode()) / 1e6:.1f} MB, the limit is {LIMIT / 1e6:.0f} MB: report on fewer "
+            "runs or Findings at a time, or make the large ones with fewer sets"
         )
-    return Page(
-        html,
-        json.dumps(record(sources, title, tokens), ensure_ascii=True, indent=1, allow_nan=False) + "\n",
-        sources.notices,
-    )
+    numbers = record(sources, title, tokens, samples)
+    return Page(html, json.dumps(numbers, indent=1, allow_nan=False) + "\n", sources.notices)
 
 
-def record(sources: Sources, title: str, tokens: Mapping[str, Any] | None) -> dict[str, Any]:
+def record(
+    sources: Sources, title: str, tokens: Mapping[str, Any] | None, samples: Mapping[str, Any] | None
+) -> dict[str, Any]:
     """Return every number of the page: runs and Findings whole, and what the page adds to them."""
     legend = {key: value for key, value in (tokens or {}).items() if key != "rows"}
     legend["tokens_in_row"] = [len(row["t"]) for row in (tokens or {}).get("rows", [])]
@@ -124,6 +122,7 @@ def record(sources: Sources, title: str, tokens: Mapping[str, Any] | None) -> di
         ],
         "findings": [{"path": found.path, "run": found.run, **asdict(found.finding)} for found in sources.findings],
         "token_view": legend if tokens else None,
+        "sample_view": {"shown": samples["shown"], "found": samples["found"]} if samples else None,
     }
 
 
@@ -155,7 +154,7 @@ def _specs(figures: list[Figure]) -> dict[str, Any]:
     """Plot id -> specification with the size of its place on the page."""
     return {
         f"plot-{figure.id}-{i}": {
-            **(without_legends(panel.spec) if figure.key else panel.spec),
+            **packed(without_legends(panel.spec) if figure.key else panel.spec),
             "width": "container",
             "height": figure.height,
             "autosize": {"type": "fit", "contains": "padding"},

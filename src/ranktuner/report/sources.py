@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from ranktuner.findings import Finding
 METRICS = "metrics.jsonl"
 RUN = "run.json"
 _SNIFF = re.compile(rb'^\s*\{\s*"schema"\s*:')
-_SKIP = re.compile(r"checkpoint-.*|\..*|__pycache__")
+_SKIP = re.compile(r"checkpoints?|checkpoint-.*|\..*|__pycache__")
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,12 @@ class Run:
     """run.json, whole; empty while the run has not written it."""
     metrics: Sequence[Mapping[str, Any]]
 
+    @property
+    def ends(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """The first and the last step that has a loss: a held-out evaluation may stand alone before and after."""
+        full = [record for record in self.metrics if record.get("nll") is not None] or list(self.metrics)
+        return full[0], full[-1]
+
 
 @dataclass(frozen=True)
 class Located:
@@ -37,6 +43,14 @@ class Located:
     finding: Finding
     path: str
     run: str | None
+    model: str | None = None
+    """The model that an evaluation around it names."""
+
+    @property
+    def label(self) -> str:
+        """Whose numbers these are: the run's method, else the model, else the Finding's own title."""
+        named = self.run or self.model or self.finding.protocol.get("model")
+        return short_name(str(named)) if named else self.finding.title
 
 
 @dataclass
@@ -50,6 +64,12 @@ class Sources:
     def of(self, *kinds: str) -> list[Located]:
         """Return the Findings of these kinds, in reading order."""
         return [found for found in self.findings if found.finding.kind in kinds]
+
+
+def short_name(model: str) -> str:
+    """Return the part of a model's path that tells it from others: the folder above `model`, else the last part."""
+    parts = [part for part in re.split(r"[/\\]", model) if part]
+    return parts[-2] if len(parts) > 1 and parts[-1] == "model" else parts[-1] if parts else model
 
 
 def read(paths: Iterable[str | Path]) -> Sources:
@@ -87,15 +107,19 @@ def _read_folder(top: Path, sources: Sources) -> None:
     before = len(sources.runs) + len(sources.findings)
     notices = len(sources.notices)
     owners: dict[Path, str] = {}
+    models: dict[Path, str] = {}
     for folder, names in _walk(top):
-        if METRICS in names or RUN in names:
-            run = _read_run(folder, sources.notices)
+        record = _read_record(folder / RUN, sources.notices) if RUN in names else {}
+        if "tasks" in record and METRICS not in names:
+            models[folder] = str(record.get("model") or folder.name)
+        elif METRICS in names or RUN in names:
+            run = _read_run(folder, record, sources.notices)
             if run is not None:
                 sources.runs.append(run)
                 owners[folder] = run.path
         for name in sorted(names):
             if name.endswith(".json") and name != RUN and _SNIFF.match(_head(folder / name)):
-                _read_finding(folder / name, _owner(folder, owners), sources)
+                _read_finding(folder / name, _owner(folder, owners), _owner(folder, models), sources)
     if len(sources.runs) + len(sources.findings) == before:
         why = sources.notices[notices:]
         found = f" ({'; '.join(why)})" if why else ""
@@ -120,18 +144,19 @@ def _owner(folder: Path, owners: Mapping[Path, str]) -> str | None:
     return next((owners[place] for place in (folder, *folder.parents) if place in owners), None)
 
 
-def _read_finding(path: Path, run: str | None, sources: Sources) -> None:
+def _read_finding(path: Path, run: str | None, model: str | None, sources: Sources) -> None:
     try:
         finding = Finding.load(path)
     except (DataError, UnicodeDecodeError) as error:
         sources.notices.append(f"Left out: {error}")
         return
-    sources.findings.append(Located(finding, _shown(path), run))
+    sources.findings.append(Located(finding, _shown(path), run, model))
 
 
-def _read_run(folder: Path, notices: list[str]) -> Run | None:
+def _read_run(folder: Path, config: Mapping[str, Any], notices: list[str]) -> Run | None:
     where = _shown(folder)
-    config = _read_config(folder / RUN, notices)
+    if not (folder / RUN).exists():
+        notices.append(f"{where}/{RUN} is missing: the run is unfinished or was killed; its settings are not shown.")
     metrics = _read_metrics(folder / METRICS, notices)
     if not metrics:
         notices.append(f"{where}: the run has not finished a step yet; there is nothing to draw of its training.")
@@ -139,12 +164,9 @@ def _read_run(folder: Path, notices: list[str]) -> Run | None:
     return Run(name=_method(config) or folder.name, path=where, config=config, metrics=metrics)
 
 
-def _read_config(path: Path, notices: list[str]) -> Mapping[str, Any]:
-    if not path.exists():
-        notices.append(f"{_shown(path)} is missing: the run is unfinished or was killed; its settings are not shown.")
-        return {}
+def _read_record(path: Path, notices: list[str]) -> Mapping[str, Any]:
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = json.loads(path.read_text(encoding="utf-8"), parse_constant=lambda name: None)
     except (json.JSONDecodeError, UnicodeDecodeError):
         notices.append(f"{_shown(path)} is half written: its settings are not shown; resume the run to mend it.")
         return {}
@@ -198,5 +220,11 @@ def _name_apart(sources: Sources) -> None:
         unique |= {path: f"{unique[path]} ({tail[path]})" for path in twice}
     sources.runs = [Run(unique[run.path], run.path, run.config, run.metrics) for run in sources.runs]
     sources.findings = [
-        Located(found.finding, found.path, unique.get(found.run) if found.run else None) for found in sources.findings
+        replace(found, run=unique.get(found.run or "") or _run_of(found.model, sources.runs))
+        for found in sources.findings
     ]
+
+
+def _run_of(model: str | None, runs: Sequence[Run]) -> str | None:
+    """The run that trained this model, by its path: an evaluation may lie anywhere."""
+    return next((run.name for run in runs if model and f"/{run.path}/" in f"/{model}/"), None)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ranktuner.report.embed import short
 from ranktuner.report.sources import Located
 from ranktuner.report.writing import visible
 
@@ -179,8 +180,8 @@ _COLUMNS = {
 
 def _pack(row: Mapping[str, Any], label: str | None) -> dict[str, Any]:
     tokens = row["tokens"]
-    columns = {key: [_short(v) for v in tokens[name]] for key, name in _COLUMNS.items() if name in tokens}
-    columns |= {f"w:{method}": [_short(v) for v in values] for method, values in tokens["weights"].items()}
+    columns = {key: [short(v) for v in tokens[name]] for key, name in _COLUMNS.items() if name in tokens}
+    columns |= {f"w:{method}": [short(v) for v in values] for method, values in tokens["weights"].items()}
     return {
         "id": visible(str(row["id"])),
         "from": visible(label) if label else None,
@@ -191,14 +192,6 @@ def _pack(row: Mapping[str, Any], label: str | None) -> dict[str, Any]:
         "u": row.get("under_learned", []),
         "v": columns,
     }
-
-
-def _short(value: float | None) -> float | int | None:
-    """Six significant digits: more than is ever shown, a third of the bytes."""
-    if value is None or isinstance(value, int):
-        return value
-    short = float(f"{value:.6g}")
-    return int(short) if short.is_integer() and abs(short) < 1e15 else short
 
 
 def _mean(rows: Sequence[Mapping[str, Any]], signal: Signal) -> float | None:

@@ -24,7 +24,7 @@ def written(value: Number, style: str = "auto") -> str:
     Args:
         value: the number; None is written as a dash.
         style: `auto` (three significant digits), `count` (whole, with separators), `percent` (a share, one decimal),
-            `whole-percent`, `exact` (as it is).
+            `points` (the same without its sign), `whole-percent`, `exact` (as it is).
     """
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return "–"
@@ -32,6 +32,8 @@ def written(value: Number, style: str = "auto") -> str:
         text = f"{value:,.0f}"
     elif style == "percent":
         text = f"{100 * value:.1f}{THIN}%"
+    elif style == "points":
+        text = f"{100 * value:.1f}"
     elif style == "whole-percent":
         text = f"{100 * value:.0f}{THIN}%"
     elif style == "exact":
@@ -66,7 +68,9 @@ def interval(low: Number, high: Number, style: str = "auto") -> Markup:
     """Return `low – high` for the page, or nothing where there is no interval."""
     if low is None or high is None:
         return Markup("")
-    return Markup('<span class="interval">{} – {}</span>').format(num(low, style), num(high, style))
+    # The sign of a share stands once, at the end.
+    first = "points" if style == "percent" else style
+    return Markup('<span class="interval">{} – {}</span>').format(num(low, first), num(high, style))
 
 
 def sentence(template: str, *parts: Any) -> Markup:

@@ -137,7 +137,7 @@ def _table(runs: Sequence[Run]) -> Table:
     ]
     rows = []
     for run in runs:
-        first, last = run.metrics[0], run.metrics[-1]
+        first, last = run.ends
         held = [record["eval_nll"] for record in run.metrics if record.get("eval_nll") is not None]
         rows.append(
             [

@@ -3,6 +3,16 @@
 (() => {
   const specs = RT.data("data-figures") || {};
   const waiting = new Map(Object.entries(specs).map(([id, spec]) => [document.getElementById(id), spec]));
+  // Data arrive in columns to save space; Vega wants rows.
+  const unpack = (tree) => {
+    if (Array.isArray(tree)) return tree.map(unpack);
+    if (tree === null || typeof tree !== "object") return tree;
+    if (tree.columns && typeof tree.columns === "object") {
+      const names = Object.keys(tree.columns);
+      return { values: tree.columns[names[0]].map((_, i) => Object.fromEntries(names.map((name) => [name, tree.columns[name][i]]))) };
+    }
+    return Object.fromEntries(Object.entries(tree).map(([key, value]) => [key, unpack(value)]));
+  };
   const draw = async (place) => {
     const spec = waiting.get(place);
     if (!spec) return;
@@ -13,7 +23,7 @@
       const inside = RT.el("div", { "aria-hidden": "true", class: "canvas" });
       place.replaceChildren(inside);
       // ast: expressions are interpreted, so the page's policy can forbid eval.
-      await vegaEmbed(inside, spec, { renderer: "svg", ast: true, actions: false, tooltip: { theme: "custom" } });
+      await vegaEmbed(inside, unpack(spec), { renderer: "svg", ast: true, actions: false, tooltip: { theme: "custom" } });
       place.dataset.drawn = "yes";
     } catch (error) {
       place.dataset.drawn = "no";

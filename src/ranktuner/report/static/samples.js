@@ -9,10 +9,10 @@
   const box = document.getElementById("sample-search");
   const wanted = { run: "", task: "", verdict: "" };
   // What the search looks through, lowered once.
-  const hay = data.items.map((item) => [item.problem, item.prompt, item.text, item.answer, item.gold].join("\n").toLowerCase());
-  let found = [];
-
   const group = (item) => data.groups[item.g];
+  const problem = (item) => group(item).problems[item.problem];
+  const hay = data.items.map((item) => [item.problem, problem(item).prompt, problem(item).gold, item.answer, item.text].join("\n").toLowerCase());
+  let found = [];
 
   function matches(item, i, needle, withVerdict) {
     return (!wanted.run || group(item).run === wanted.run) && (!wanted.task || group(item).task === wanted.task)
@@ -22,11 +22,11 @@
   function body(item) {
     const pre = (text) => RT.el("pre", { dir: "auto", class: item.code ? "code" : "" }, text);
     const grade = RT.el("dl", { class: "grade" });
-    for (const [label, value] of [["Answer read", item.answer], ["Expected", item.gold], ["Why", item.why]]) {
+    for (const [label, value] of [["Answer read", item.answer], ["Expected", problem(item).gold], ["Why", item.why]]) {
       if (value !== null && value !== "") grade.append(RT.el("dt", {}, label), RT.el("dd", { dir: "auto" }, value));
     }
     return RT.el("div", { class: "sample-body" },
-      RT.el("div", {}, RT.el("h4", {}, "Prompt"), RT.el("pre", { dir: "auto" }, item.prompt || "not stored")),
+      RT.el("div", {}, RT.el("h4", {}, "Prompt"), RT.el("pre", { dir: "auto" }, problem(item).prompt || "not stored")),
       RT.el("div", {}, RT.el("h4", {}, "Model’s answer"), pre(item.text)), grade);
   }
 
@@ -35,7 +35,7 @@
     const line = item.text.replace(/\s+/g, " ").trim().slice(0, 160);
     const details = RT.el("details", { class: "sample" }, RT.el("summary", {},
       RT.el("span", { class: "verdict " + kind }, item.verdict),
-      RT.el("span", { class: "id" }, [group(item).run, group(item).task, item.problem].filter(Boolean).join(" · ")),
+      RT.el("span", { class: "id" }, [item.problem, group(item).task, group(item).run].filter(Boolean).join(" · ")),
       RT.el("span", { class: "line", dir: "auto" }, line || "(empty answer)")));
     details.addEventListener("toggle", () => { if (details.open && details.children.length === 1) details.append(body(item)); });
     return details;
@@ -73,7 +73,8 @@
 
   const places = [selector("run", "Model"), selector("task", "Task")].filter(Boolean);
   document.getElementById("sample-groups").append(...places);
-  const verdicts = ["", ...new Set(data.items.map((item) => item.verdict))];
+  const there = new Set(data.items.map((item) => item.verdict));
+  const verdicts = ["", ...data.verdicts.filter((verdict) => there.has(verdict))];
   for (const verdict of verdicts) {
     const radio = RT.el("input", { type: "radio", name: "verdict", value: verdict, checked: verdict === "" });
     const count = RT.el("output", {});
@@ -85,7 +86,7 @@
   more.addEventListener("click", showMore);
   if (data.shown < data.found) {
     document.getElementById("sample-note").append("This page shows ", RT.num(data.shown, "count"), " of ", RT.num(data.found, "count"),
-      " samples, spread evenly over problems; report.json and the sample store have all of them.");
+      " samples, the first of every problem in turn; the sample store has all of them.");
   }
   refresh();
 })();
