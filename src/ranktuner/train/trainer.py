@@ -21,7 +21,7 @@ from ranktuner.integrations.trl import SFTTrainer
 from ranktuner.train.card import write_card
 from ranktuner.train.config import TrainConfig
 from ranktuner.train.folder import STATE, RunFolder, cannot_save, write_json
-from ranktuner.train.launch import check_sharding, on_main
+from ranktuner.train.launch import check_optimizer, check_sharding, on_main
 from ranktuner.train.loader import ROWS, Layout, MicroBatches, held_out
 from ranktuner.train.plan import Plan, Prepared
 from ranktuner.train.steps import StepLog, any_process, joined, over_processes
@@ -283,6 +283,7 @@ class Trainer(SFTTrainer):  # type: ignore[misc]
         prepared = super()._prepare_for_training(*arguments)
         kind = getattr(self.accelerator.distributed_type, "value", str(self.accelerator.distributed_type))
         layout = check_sharding(self.job.config, self.model_wrapped, kind)
-        self.active = f"{self.attachment.describe()}; {layout}"
+        check_optimizer(self.model_wrapped, self.optimizer)
+        self.active = f"{self.attachment}; {layout}"
         self._display.say(f"active   {self.active}")
         return prepared

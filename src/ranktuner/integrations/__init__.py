@@ -1,0 +1,1 @@
+"""Thin adapters, one for each training framework."""
