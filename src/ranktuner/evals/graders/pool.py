@@ -82,7 +82,9 @@ def _grade(items: Iterator[Item], rule: str, workers: int, seconds: float) -> It
                 next_out += 1
             if exhausted and next_out == next_in:
                 return
-            done.update(_collect(pool))
+            # Handing out what was waiting may have made room while every worker is idle: fill up first.
+            if not all(worker.idle for worker in pool):
+                done.update(_collect(pool))
     finally:
         for worker in pool:
             worker.kill()
