@@ -116,13 +116,7 @@ def watch(g: TransformersGenerator) -> list[tuple[int, ...]]:
 
 def test_a_prompt_is_run_once_for_all_samples_of_its_problem() -> None:
     g = generator(batch=8)
-    seen: list[int] = []
-    g.model.register_forward_pre_hook(
-        lambda module, args, kwargs: seen.append(
-            kwargs["input_ids"].shape[0] if kwargs["input_ids"].shape[1] > 1 else 0
-        ),
-        with_kwargs=True,
-    )
+    shapes = watch(g)
     answers = list(g.generate(requests_for("t", prompts(5), 4, 0, {}), Settings(1.0, 1.0, 8)))
     assert len(answers) == 20
     assert sum(rows for rows, columns in shapes if columns > 1) == 5
@@ -130,13 +124,7 @@ def test_a_prompt_is_run_once_for_all_samples_of_its_problem() -> None:
 
 def test_finished_rows_are_not_run_again() -> None:
     g = generator(batch=32)
-    rows: list[int] = []
-    g.model.register_forward_pre_hook(
-        lambda module, args, kwargs: rows.append(
-            kwargs["input_ids"].shape[0] if kwargs["input_ids"].shape[1] == 1 else 0
-        ),
-        with_kwargs=True,
-    )
+    shapes = watch(g)
     answers = list(g.generate(requests_for("t", prompts(4), 8, 0, {}), Settings(1.0, 1.0, 60)))
     # The first token of each sample comes from the prompt's own run.
     assert sum(rows for rows, columns in shapes if columns == 1) == sum(a.tokens - 1 for a in answers)

@@ -167,3 +167,16 @@ def _cut_torn_end(path: Path, say: Callable[[str], None]) -> int:
             )
             file.truncate(end)
         return size - end
+
+
+def set_aside(path: Path) -> Path:
+    """Rename a journal out of the way, whole, and return its new name; nothing is ever deleted."""
+    lock = _Lock(path)
+    try:
+        stamp = time.strftime("%Y%m%d-%H%M%S")
+        names = (path.with_name(f"{path.name}.{stamp}{suffix}.old") for suffix in ("", *(f"-{i}" for i in range(99))))
+        aside = next(name for name in names if not name.exists())
+        path.rename(aside)
+        return aside
+    finally:
+        lock.release()

@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ranktuner.errors import InputError, UnsupportedError
@@ -19,6 +18,7 @@ from ranktuner.evals.generators import cut_at_stop
 from ranktuner.evals.generators.fingerprint import fingerprint_of
 from ranktuner.evals.generators.kv_rows import Rows, fill_gaps
 from ranktuner.evals.generators.noise import draw
+from ranktuner.evals.generators.prompting import form_of, need_folder, prompt_ids
 from ranktuner.evals.samples import Answer, Request, Settings
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class TransformersGenerator:
         _refuse_other_caches(model)
         self.model, self.tokenizer, self.fingerprint = model.eval(), tokenizer, fingerprint
         self.batch = batch or BATCH.get(model.device.type, BATCH_ELSEWHERE)
-        self.form: Literal["chat", "plain"] = "chat" if getattr(tokenizer, "chat_template", None) else "plain"
+        self.form = form_of(tokenizer)
         self.eos = _eos_of(model, tokenizer)
         self.context: int | None = getattr(model.config.get_text_config(), "max_position_embeddings", None)
 
@@ -87,7 +87,7 @@ class TransformersGenerator:
         import torch
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
-        _need_folder(model)
+        need_folder(model)
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         try:
             tokenizer = AutoTokenizer.from_pretrained(model)
@@ -126,18 +126,8 @@ class TransformersGenerator:
                 yield _Prompt(ids, group[at : at + self.batch], min(settings.max_new_tokens, room))
 
     def encode(self, request: Request) -> list[int]:
-        """Return the prompt's tokens: messages through the chat template, text with the tokenizer's own start."""
-        if isinstance(request.prompt, str):
-            return list(self.tokenizer(request.prompt)["input_ids"])
-        if self.form != "chat":
-            raise InputError(
-                "this model's tokenizer has no chat template, so messages cannot be put to it: use plain prompts "
-                "(--prompt plain), or save the model with the template it was trained with"
-            )
-        messages = [dict(message) for message in request.prompt]
-        text = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-        # The template writes the special tokens itself: adding the tokenizer's would double the first one.
-        return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+        """Return the prompt's tokens; see `prompt_ids`."""
+        return prompt_ids(self.tokenizer, request.prompt)
 
     def text_of(self, ids: list[int]) -> str:
         """Return generated tokens as text, without special tokens."""
@@ -268,13 +258,6 @@ def _eos_of(model: Any, tokenizer: Any) -> tuple[int, ...]:
     found = getattr(config, "eos_token_id", None)
     ids = list(found) if isinstance(found, (list, tuple)) else [found]
     return tuple(dict.fromkeys(i for i in [*ids, tokenizer.eos_token_id] if i is not None))
-
-
-def _need_folder(model: str) -> None:
-    """Refuse a path that does not exist before the hub is asked for it."""
-    looks_like_path = model.startswith((".", "/", "~")) or model.count("/") > 1
-    if looks_like_path and not Path(model).expanduser().is_dir():
-        raise InputError(f"--model {model}: no such folder; expected one with config.json, weights and tokenizer")
 
 
 def _refuse_other_caches(model: Any) -> None:
