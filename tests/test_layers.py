@@ -46,6 +46,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "attachment": {"anatomy", "armed", "fused", "kernels", "loss", "align", "registry", "signals", "errors"},
     "head": {"anatomy", "armed", "attachment", "fused", "kernels", "loss", "align", "registry", "signals", "errors"},
     "data": {"errors"},
+    "by_hand": {"registry", "signals", "errors"},
     "pretrained": {"errors"},
     "train": SCIENCE | {"integrations"},
     "integrations": SCIENCE,

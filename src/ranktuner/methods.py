@@ -41,6 +41,7 @@ class Card:
     """What is known about a method besides its code."""
 
     formula: str
+    """The weight, then after a semicolon what its letters mean."""
     reads: str
     paper: str
     when: str
@@ -94,7 +95,7 @@ def dft(s: Signals) -> Tensor:
 
 @_register(
     "eaft",
-    formula="(H_topk / scale)^alpha, H_topk in nats over the renormalised top k; scale 3 for k = 20, else ln k",
+    formula="(H_topk / scale)^alpha; H_topk in nats over the renormalised top k, scale 3 for k = 20, else ln k",
     reads="top-k entropy",
     paper="Entropy-Adaptive Fine-Tuning, arXiv 2601.02151",
     when="keep what the model is sure of, learn where it is open",
@@ -108,7 +109,7 @@ def eaft(s: Signals, *, k: Annotated[int, Range(2)] = 20, alpha: NotNegative = 1
 
 @_register(
     "talr",
-    formula="max(p^(1/tau), floor), tau = median over sequences of their mean nll",
+    formula="max(p^(1/tau), floor); tau = median over sequences of their mean nll",
     reads="p, sequence means",
     paper="Token-Adaptive Loss Reweighting, arXiv 2509.20758",
     when="domain adaptation that should forget little",
@@ -135,7 +136,7 @@ def talr(
 
 @_register(
     "overtone",
-    formula="gate: 1 - (1-lam) 1[is_top]; mix: cross-entropy to lam onehot + (1-lam) filtered prediction",
+    formula="1 - (1-lam) 1[is_top]; mode=mix: cross-entropy to lam onehot + (1-lam) filtered prediction",
     reads="is_top",
     paper="OverTone, arXiv 2502.00602",
     when="stop pushing tokens that already lead",
@@ -153,7 +154,7 @@ def overtone(s: Signals, *, lam: Share = 0.1, mode: Literal["gate", "mix"] = "ga
 
 @_register(
     "ranktuner",
-    formula="w0 S, S = (p s)^-K, s = 2^H/4+1 if H >= 2 bits else 2-p_max, K = log2(xi+1)^-2, xi = max(R, s); "
+    formula="w0 (p s)^-K; s = 2^H/4+1 if H >= 2 bits else 2-p_max, K = log2(xi+1)^-2, xi = max(R, s); "
     "w0 = 1 (prior=uniform) or p (prior=prob)",
     reads="p, R, H, p_max",
     paper="Probability-Entropy Calibration, arXiv 2602.01745",
@@ -177,7 +178,7 @@ def ranktuner(
 
 @_register(
     "relative-rank",
-    formula="w0 / I, I = g(f(1/p) - f(s(H)))",
+    formula="w0 / I; I = g(f(1/p) - f(s(H)))",
     reads="p, H, p_max",
     paper="Probability-Entropy Calibration, arXiv 2602.01745, (f, g) table",
     when="ablation: the indicator itself in place of its elastic approximation",
@@ -220,7 +221,7 @@ def entropy_reg(s: Signals, *, alpha: NotNegative = 0.02) -> RowTerms:
 
 @_register(
     "threshold",
-    formula="1[p >= at] (keep=above) or 1[p <= at] (keep=below); weighted: times p",
+    formula="1[p >= at]; keep=below: 1[p <= at]; weighted=true: times p",
     reads="p",
     paper="Beyond Log Likelihood, arXiv 2510.00526 (OnlyTopP, OnlyBottomP and their LogP forms)",
     when="ablation: which half of the tokens carries the gain",

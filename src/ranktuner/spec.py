@@ -87,7 +87,7 @@ def resolve(name: str, function: Callable[..., Any], given: Mapping[str, Any]) -
 def render(name: str, values: Mapping[str, Any], function: Callable[..., Any]) -> str:
     """Return the shortest spec that gives these values: defaults are left out."""
     defaults = {key: default for key, (_, default) in parameters_of(function).items()}
-    shown = [f"{key}={_text(value)}" for key, value in values.items() if value != defaults[key]]
+    shown = [f"{key}={text_of(value)}" for key, value in values.items() if value != defaults[key]]
     return f"{name}({', '.join(shown)})" if shown else name
 
 
@@ -97,13 +97,14 @@ def describe(annotation: Any) -> str:
         base, limits = get_args(annotation)
         return f"{describe(base)}, {limits}"
     if get_origin(annotation) is Literal:
-        return " | ".join(_text(value) for value in get_args(annotation))
+        return " | ".join(text_of(value) for value in get_args(annotation))
     if get_origin(annotation) in (Union, UnionType):
         return " | ".join(describe(part) for part in get_args(annotation))
     return {float: "number", int: "whole number", bool: "true | false", NoneType: "none"}.get(annotation, "any")
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
+    """Write a value as a spec has it."""
     if isinstance(value, bool):
         return str(value).lower()
     return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
@@ -115,7 +116,7 @@ def _value(where: str, given: Any, annotation: Any) -> Any:
     if not fits:
         options = [v for v in _options(annotation) if isinstance(v, str)]
         hint = f"; {nearest(given, options)}" if options and isinstance(given, str) and not _is_number(given) else ""
-        raise InputError(f"{where} is {_text(given)!r}; expected {describe(annotation)}{hint}")
+        raise InputError(f"{where} is {text_of(given)!r}; expected {describe(annotation)}{hint}")
     return value
 
 
