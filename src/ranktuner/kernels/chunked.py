@@ -21,12 +21,15 @@ from torch import Tensor
 from ranktuner.errors import InputError, NonFiniteError, UnsupportedError
 from ranktuner.kernels import rows
 from ranktuner.kernels.budget import WORTH_COPYING, compact, rows_that_count, share_left_out
-from ranktuner.kernels.products import Head, HeadGradient, chunk_rows, common_dtype
+from ranktuner.kernels.products import Head, HeadGradient, chunk_rows, common_dtype, scaled
 from ranktuner.kernels.rows import RowStats
 from ranktuner.signals import Needs, RowTerms, Signals, check_rows
 
 LN2 = 0.6931471805599453
 Terms = Callable[[Signals], RowTerms]
+NO_BUDGET_FOR_ENTROPY = (
+    "grad_budget bounds the mass of nll gradients and cannot speak for an entropy term; use grad_budget=0"
+)
 
 
 @dataclass(frozen=True)
@@ -89,12 +92,14 @@ def fused_sums(
     if not 0 <= grad_budget < 1:
         raise InputError(f"grad_budget is {grad_budget}; a share from 0 (exact) to below 1 was expected")
     if grad_budget and want.entropy_grad:
-        raise UnsupportedError(
-            "grad_budget bounds the mass of nll gradients and cannot speak for an entropy term; use grad_budget=0"
-        )
+        raise UnsupportedError(NO_BUDGET_FOR_ENTROPY)
     head.check(hidden_ND)
-    if len(target_N):
+    if len(target_N) or len(hidden_ND):
         check_rows(hidden_ND, target_N, seq_N, head.vocab_size)
+    if weight_N is not None and weight_N.shape != target_N.shape:  # a column would broadcast to [N, N] in silence
+        raise InputError(
+            f"weight has shape {tuple(weight_N.shape)}; {tuple(target_N.shape)} was expected, one for each token"
+        )
     seq = torch.zeros_like(target_N) if seq_N is None else seq_N
     rows_at_once = chunk_rows(len(target_N), head, chunk)
     plan = _Plan(head, target_N, seq, want, rows_at_once, implementation, terms, weight_N, grad_budget)
@@ -170,16 +175,13 @@ class _GradientInForward(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad_total: Tensor) -> tuple[Tensor | None, ...]:
         if ctx.gradients is None:
-            raise RuntimeError(
+            raise UnsupportedError(
                 "backward was called twice through one fused loss: its gradients were taken in the forward and given "
                 "away; run the forward again, or use signals_from_hidden, which recomputes"
             )
         gradients, ctx.gradients = ctx.gradients, None
-        scaled = [
-            None if g is None else g.mul_(grad_total.to(g.dtype)).to(dtype)
-            for g, dtype in zip(gradients, ctx.dtypes, strict=True)
-        ]
-        return *scaled, None, None, None
+        pairs = zip(gradients, ctx.dtypes, strict=True)
+        return *(None if g is None else scaled(g, grad_total, dtype) for g, dtype in pairs), None, None, None
 
 
 class _Pass:
@@ -205,6 +207,8 @@ class _Pass:
         signals = _signals(stats, plan.seq[part], self.head.vocab_size)
         assert plan.terms is not None
         terms = _times(plan.terms(signals), None if plan.weight is None else plan.weight[part])
+        if plan.budget and terms.w_entropy is not None:
+            raise UnsupportedError(NO_BUDGET_FOR_ENTROPY)
         self.signals.append(signals)
         self.terms.append(terms)
         if any(self.wants):
@@ -234,10 +238,11 @@ class _Pass:
                 index = compact(logits, kept)
                 logits, hidden, target, w_nll = logits[: len(index)], hidden[index], target[index], w_nll[index]
                 stats = _select(stats, index)
-        rows.write_gradient(logits, target, stats, w_nll, w_entropy, self.head.softcap, implementation)
         if self.head.scale != 1.0:
-            # into the smaller factors: the gradient of scale * (h W) is scale * dz W and scale * dz h
-            logits.mul_(self.head.scale)
+            # The gradient is linear in the weights: scaling them spares a pass over the logits, and its rounding.
+            w_nll = w_nll * self.head.scale
+            w_entropy = None if w_entropy is None else w_entropy * self.head.scale
+        rows.write_gradient(logits, target, stats, w_nll, w_entropy, self.head.softcap, implementation)
         if self.d_hidden is not None:
             if index is None:
                 torch.mm(logits, self.head.weight, out=self.d_hidden[part])
@@ -296,7 +301,10 @@ class _Recompute(torch.autograd.Function):
                 logits = head.logits(h[part], buffer[: len(plan.target[part])])
                 how = rows.choose(logits, plan.implementation)
                 parts.append(rows.statistics(logits, plan.target[part], plan.needs, how))
-        ctx.stats = joined = _cat(parts)
+        joined = _cat(parts)
+        # Aliases: an output held on ctx would hold ctx in turn, and with it the hidden states of a forward that is
+        # never gone back through.
+        ctx.stats = RowStats(**{k: v.detach() for k, v in vars(joined).items() if v is not None})
         out = (joined.nll, joined.entropy / LN2, joined.rank, joined.is_top, joined.p_max)
         extras = (joined.topk_entropy, joined.sum_p2, joined.mass_above, joined.expected_rank)
         ctx.mark_non_differentiable(*(t for t in (*out[2:], *extras) if t is not None))
@@ -385,7 +393,8 @@ def _check_finite(signals: Signals, hidden: Tensor) -> None:
     if bool(torch.isfinite(signals.nll.detach()).all()):
         return
     row = int((~torch.isfinite(signals.nll.detach())).nonzero()[0])
-    cause = "its hidden state is not finite" if not bool(torch.isfinite(hidden[row]).all()) else "its logits are not"
-    raise NonFiniteError(
-        f"row {row} of {len(signals)}: nll is {float(signals.nll[row])}: {cause}; check the model's body"
-    )
+    if bool(torch.isfinite(hidden[row]).all()):
+        cause = "its logits are not finite, or that of its label is -inf; check the head, and how labels are masked"
+    else:
+        cause = "its hidden state is not finite; check the model's body"
+    raise NonFiniteError(f"row {row} of {len(signals)}: nll is {float(signals.nll[row])}: {cause}")

@@ -5,6 +5,7 @@ Legend: N supervised tokens, n those of a chunk, D hidden, V vocabulary.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -47,8 +48,10 @@ class Head:
             )
         if self.bias is not None and self.bias.shape != self.weight.shape[:1]:
             raise InputError(f"the head's bias has shape {tuple(self.bias.shape)}; ({self.vocab_size},) was expected")
-        if self.softcap is not None and not self.softcap > 0:
-            raise InputError(f"softcap is {self.softcap}; a number above 0, or None, was expected")
+        if self.softcap is not None and not 0 < self.softcap < math.inf:
+            raise InputError(f"softcap is {self.softcap}; a finite number above 0, or None, was expected")
+        if not math.isfinite(self.scale) or self.scale == 0:
+            raise InputError(f"the logit scale is {self.scale}; a finite number other than 0 was expected")
 
     def cast(self, dtype: torch.dtype) -> Head:
         """Return the head in another dtype."""
@@ -142,3 +145,18 @@ class HeadGradient:
             else:
                 for small, small_part in zip(torch.split(rows, 1024), torch.split(part, 1024), strict=True):
                     small.add_(small_part.to(total.dtype))
+
+
+def scaled(gradient: Tensor, factor: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return factor * gradient, in place where the dtype allows.
+
+    The factor stays in fp32: rounded to bf16 it would put every element off by the same share, up to 0.4 %.
+    """
+    if dtype.itemsize >= 4:
+        gradient = gradient.to(dtype)
+    if gradient.dtype.itemsize >= 4:
+        gradient.mul_(factor.to(gradient.dtype))
+    else:
+        for block in torch.split(gradient, 1024):
+            block.copy_(block.to(factor.dtype).mul_(factor))
+    return gradient.to(dtype)
