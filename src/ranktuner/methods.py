@@ -262,7 +262,7 @@ def chord(s: Signals) -> Tensor:
 
 @_register(
     "deft",
-    formula="p^a, a = sum_v p_v^2",
+    formula="p^a; a = sum_v p_v^2",
     reads="p, sum p^2",
     paper="DEFT, arXiv 2602.11424",
     when="dft where the model is sure, sft where it is open",
@@ -289,7 +289,7 @@ def focal(s: Signals, *, gamma: NotNegative = 2.0) -> Tensor:
 
 @_register(
     "mile",
-    formula="(1+H)^gamma, H in nats",
+    formula="(1+H)^gamma; H in nats",
     reads="H",
     paper="MiLe loss, arXiv 2310.19531",
     when="emphasise open contexts",

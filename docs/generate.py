@@ -1,0 +1,78 @@
+"""Write the generated documents again: `make docs`. A test compares them with the code, so they cannot drift."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from ranktuner import spec
+from ranktuner.methods import TABLE
+from ranktuner.registry import method
+
+HERE = Path(__file__).parent
+
+INTRODUCTION = """\
+# The methods
+
+Generated from `src/ranktuner/methods.py` by `make docs`; edit there.
+
+A method gives each supervised token a weight for its negative log-likelihood `nll = -ln p`. The loss is
+`sum(weight * nll) / num_tokens`, and `num_tokens` counts the supervised tokens of the whole optimiser batch, never the sum of
+the weights. Signals: `p` probability of the label, `R` its rank (ties count, 1 is the top), `H` entropy (bits unless nats are
+named), `p_max` the largest probability.
+
+A method is written in one line anywhere: `ranktuner(prior=prob, k=0.5)`. A function of your own goes by import path,
+`my_package.weights:mine(alpha=2)`; a package offers methods to everybody by entry points in the group `ranktuner.methods`.
+Weights saturate at e^64, so that nothing overflows in fp32 where a label has nll 1e4; the largest weight is logged at
+every step (`weight_max`), and `cap=` sets a lower ceiling where a method has it.
+"""
+
+
+def methods_page() -> str:
+    """Return docs/methods.md."""
+    lines = [INTRODUCTION, "| name | weight of nll | reads | scope | paper |", "| --- | --- | --- | --- | --- |"]
+    for name in TABLE:
+        chosen = method(name)
+        card = chosen.card
+        short = card.formula.split("; ")[0].replace("|", "\\|")
+        lines.append(f"| [`{name}`](#{name}) | `{short}` | {card.reads} | {chosen.scope} | {card.paper} |")
+    for name in TABLE:
+        lines += ["", *_section(name)]
+    return "\n".join(lines) + "\n"
+
+
+def _section(name: str) -> list[str]:
+    function, card = TABLE[name]
+    about = (function.__doc__ or "").strip().splitlines()[0]
+    lines = [f"## {name}", "", about, "", f"- weight: `{card.formula}`", f"- reads: {card.reads}"]
+    lines += [f"- paper: {card.paper}", f"- formula checked in: {card.confirmed}", f"- use it for: {card.when}"]
+    known = spec.parameters_of(function)
+    if known:
+        lines += ["", "| parameter | values | default |", "| --- | --- | --- |"]
+        for key, (annotation, default) in known.items():
+            values = spec.describe(annotation).replace("|", "\\|")
+            lines.append(f"| `{key}` | {values} | {spec.text_of(default)} |")
+    return lines
+
+
+PAGES = {"methods.md": methods_page}
+
+
+def main() -> int:
+    """Write every page; with --check, say which differ and return 1."""
+    stale = [name for name, page in PAGES.items() if not _same(HERE / name, page())]
+    if "--check" in sys.argv:
+        print("\n".join(f"docs/{name} differs from the code: run `make docs`" for name in stale))
+        return 1 if stale else 0
+    for name in stale:
+        (HERE / name).write_text(PAGES[name](), encoding="utf-8")
+        print(f"wrote docs/{name}")
+    return 0
+
+
+def _same(path: Path, text: str) -> bool:
+    return path.exists() and path.read_text(encoding="utf-8") == text
+
+
+if __name__ == "__main__":
+    sys.exit(main())
