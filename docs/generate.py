@@ -17,14 +17,14 @@ INTRODUCTION = """\
 Generated from `src/ranktuner/methods.py` by `make docs`; edit there.
 
 A method gives each supervised token a weight for its negative log-likelihood `nll = -ln p`. The loss is
-`sum(weight * nll) / num_tokens`, and `num_tokens` counts the supervised tokens of the whole optimiser batch, never the sum of
-the weights. Signals: `p` probability of the label, `R` its rank (ties count, 1 is the top), `H` entropy (bits unless nats are
-named), `p_max` the largest probability.
+`sum(weight * nll) / num_tokens`, and `num_tokens` counts the supervised tokens of the whole optimiser batch, never the
+sum of the weights. Signals: `p` probability of the label, `R` its rank (ties count, 1 is the top), `H` entropy (bits
+unless nats are named), `p_max` the largest probability.
 
 A method is written in one line anywhere: `ranktuner(prior=prob, k=0.5)`. A function of your own goes by import path,
-`my_package.weights:mine(alpha=2)`; a package offers methods to everybody by entry points in the group `ranktuner.methods`.
-Weights saturate at e^64, so that nothing overflows in fp32 where a label has nll 1e4; the largest weight is logged at
-every step (`weight_max`), and `cap=` sets a lower ceiling where a method has it.
+`my_package.weights:mine(alpha=2)`; a package offers methods to everybody by entry points in the group
+`ranktuner.methods`. Weights saturate at e^64, so that nothing overflows in fp32 where a label has nll 1e4; the largest
+weight is logged at every step (`weight_max`), and `cap=` sets a lower ceiling where a method has it.
 """
 
 
