@@ -91,6 +91,7 @@ def evaluate(
     if list_:
         _print_tasks()
         return
+    from ranktuner.evals.grade import Limits
     from ranktuner.evals.run import plan
 
     for name, value, known in (("generator", generator, GENERATORS), ("prompt", prompt, PROMPTS)):
@@ -284,7 +285,7 @@ def _print_results(findings: Sequence[Finding], folder: Path, quiet: bool) -> No
 
     console = Console()
     console.print(tables.terminal(findings))
-    for note in tables.notes(findings):
-        console.print(note, markup=False, highlight=False)
+    for note in [*tables.counted(findings), *tables.notes(findings)]:
+        console.print(note, markup=False, highlight=False, soft_wrap=True)
     if not quiet:
         typer.echo(f"tables: {folder / 'results.md'}, {folder / 'results.tex'}; Findings: {folder / 'findings'}")

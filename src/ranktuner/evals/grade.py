@@ -12,7 +12,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from ranktuner.errors import DataError
 from ranktuner.evals.graders import Grader, grader
 from ranktuner.evals.journal import Journal, read_header, read_records, set_aside
 from ranktuner.evals.records import VERDICTS, Grade, Problem, Sample
+from ranktuner.findings import provenance
 
 SCHEMA = 1
 """Version of the grade file's layout."""
@@ -82,11 +82,12 @@ class GradeBook:
             say: is told what was set aside, and of repairs.
         """
         path = Path(path)
+        versions = provenance()["versions"]
         basis = {
             "task": task,
             "grader": grader,
             "golds": golds,
-            "version": version("ranktuner"),
+            "versions": {name: versions.get(name) for name in ("ranktuner", "math-verify")},
             "seconds": limits.seconds,
         }
         if path.exists() and path.stat().st_size:

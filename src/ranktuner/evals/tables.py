@@ -72,15 +72,37 @@ def notes(findings: Sequence[Finding]) -> list[str]:
 
 
 def terminal(findings: Sequence[Finding]) -> Table:
-    """Return the table for a terminal (rich)."""
+    """Return the table for a terminal (rich): a line for each k, so that it fits in 80 columns."""
+    from rich import box
     from rich.table import Table
 
-    table = Table(title="pass@k in %, with 95 % bootstrap intervals over problems", title_justify="left")
-    for i, head in enumerate(header(findings)):
-        table.add_column(head, justify="left" if i == 0 else "right")
-    for row in cells(findings):
-        table.add_row(*row)
+    table = Table(box=box.SIMPLE_HEAD)
+    for i, head in enumerate(["task", "problems", "n", "k", "pass@k", "std. error", "95 % interval"]):
+        table.add_column(head, justify="left" if i == 0 else "right", no_wrap=True)
+    for finding, row in zip(findings, cells(findings), strict=True):
+        for i, at in enumerate(finding.numbers["pass_at_k"]):
+            error = at["standard_error"]
+            table.add_row(
+                *(row[:3] if i == 0 else ("", "", "")),
+                str(at["k"]),
+                f"{100 * at['value']:.1f} %",
+                f"{100 * error:.1f}" if error is not None else "",
+                f"{100 * at['low']:.1f} - {100 * at['high']:.1f}",
+            )
     return table
+
+
+def counted(findings: Sequence[Finding]) -> list[str]:
+    """Return a line for each task that says what became of its samples."""
+    lines = []
+    for finding in findings:
+        numbers = finding.numbers
+        verdicts = ", ".join(f"{count:,} {name}" for name, count in numbers["verdicts"].items() if count)
+        lines.append(
+            f"{numbers['task']}: {numbers['samples']:,} samples: {verdicts}; {numbers['truncated']:,} hit the limit of "
+            f"tokens; {numbers['tokens']['mean']:.0f} tokens a sample"
+        )
+    return lines
 
 
 def markdown(findings: Sequence[Finding]) -> str:
