@@ -17,7 +17,7 @@ from hypothesis import given
 from mpmath import mpf
 
 from ranktuner.errors import InputError, NonFiniteError, RankTunerError, UnsupportedError
-from ranktuner.registry import method, names
+from ranktuner.registry import method, names, weighting
 from ranktuner.signals import RowTerms, Signals, signals_from_logits
 
 F64, F32 = 1e-12, 5e-6
@@ -390,6 +390,19 @@ def test_a_users_function_by_import_path(mine: types.ModuleType) -> None:
     assert str(chosen) == "mine_for_tests:weight(power=2)"
     with pytest.raises(InputError, match=r"pwer.*power"):
         method("mine_for_tests:weight(pwer=2)")
+
+
+@pytest.mark.parametrize("need", ["expected_rank", "mass_above", "sum_p2", "topk_entropy:9"])
+def test_a_users_function_says_what_it_reads(need: str, mine: types.ModuleType) -> None:
+    name = need.partition(":")[0]
+    mine.weight = weighting(needs=[need])(lambda s: getattr(s, name).to(s.nll.dtype))  # type: ignore[attr-defined]
+    chosen = method("mine_for_tests:weight")
+    assert chosen.needs == {need}
+    logits_NV, target_N = tensors(rows(37, seed=1))
+    signals = signals_from_logits(logits_NV, target_N, needs=chosen.needs)
+    assert torch.equal(chosen.weights(signals), getattr(signals, name))
+    with pytest.raises(InputError, match=f"{need}.*needs="):
+        chosen.weights(signals_from_logits(logits_NV, target_N))
 
 
 def at_three(value: float) -> object:

@@ -16,6 +16,7 @@ from ranktuner.errors import InputError, NonFiniteError, RankTunerError
 from ranktuner.signals import Signals, _expected_rank_by_torch, expected_rank, signals_from_logits
 
 NEEDS = ("topk_entropy:20", "sum_p2", "mass_above")
+ALL = (*NEEDS, "expected_rank", "entropy_grad")
 
 # Statistics of low-precision logits are taken in float32, so all three share one tolerance: about 60 rounding errors,
 # relative to the larger of 1 and the value. The oracle is given the rounded logits.
@@ -118,6 +119,14 @@ def test_chunks_change_nothing(chunk: int, dtype: torch.dtype) -> None:
     assert torch.equal(parts.seq, seq_N)
 
 
+def test_expected_rank_as_a_signal() -> None:
+    logits_NV, target_N = tensors(rows(257, seed=7), torch.float32)
+    signals = signals_from_logits(logits_NV.requires_grad_(), target_N, needs=["expected_rank"], chunk=2)
+    assert signals.expected_rank is not None
+    assert torch.equal(signals.expected_rank, expected_rank(logits_NV))
+    assert not signals.expected_rank.requires_grad
+
+
 def test_labels_of_32_bits() -> None:
     logits_NV, target_N = tensors(rows(37, seed=2))
     signals = signals_from_logits(logits_NV, target_N.int(), needs=NEEDS)
@@ -161,7 +170,7 @@ class LargestResult(TorchDispatchMode):
 def test_nothing_larger_than_a_chunk_is_made(dtype: torch.dtype) -> None:
     logits_NV, target_N = tensors(rows(500, seed=8, count=8), dtype)
     with torch.no_grad(), LargestResult() as seen:
-        signals_from_logits(logits_NV, target_N, needs=NEEDS, chunk=4)
+        signals_from_logits(logits_NV, target_N, needs=ALL, chunk=4)
     assert seen.elements <= 4 * 500, f"a tensor of {seen.elements} elements; a chunk of 4 rows has {4 * 500}"
 
 
@@ -290,6 +299,11 @@ BAD = {
     "other seq": (lambda: signals_from_logits(*good(), torch.tensor([0, 1])), InputError, ("seq", "3", "2")),
     "NaN": (spoil_logit(math.nan), NonFiniteError, ("nan|NaN", "1")),
     "NaN at the label": (spoil_logit(math.nan, label=True), NonFiniteError, ("nan|NaN", "1")),
+    "NaN in a later chunk": (
+        lambda: signals_from_logits(good()[0] / torch.tensor([[1.0], [1], [0]]), good()[1], needs=ALL, chunk=1),
+        NonFiniteError,
+        ("row 2",),
+    ),
     "plus infinity": (spoil_logit(math.inf), NonFiniteError, ("inf", "1")),
     "plus infinity at the label": (spoil_logit(math.inf, label=True), NonFiniteError, ("inf", "1")),
     "label masked out": (spoil_logit(-math.inf, label=True), RankTunerError, ("-inf", "4", "label")),

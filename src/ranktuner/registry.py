@@ -85,6 +85,7 @@ class Method:
                 (f"topk_entropy:{needs.topk}", needs.topk, signals.topk_entropy),
                 ("sum_p2", needs.sum_p2, signals.sum_p2),
                 ("mass_above", needs.mass_above, signals.mass_above),
+                ("expected_rank", needs.expected_rank, signals.expected_rank),
             )
             if wanted and there is None
         ]

@@ -140,12 +140,13 @@ def signals_from_logits(
     if chunk is not None and chunk < 1:
         raise InputError(f"chunk is {chunk}; at least 1 row at a time was expected: leave it out to have it chosen")
     rows = chunk or max(1, CHUNK_ELEMENTS // logits_NV.shape[1])
-    nll, entropy_bits, rank, is_top, p_max, *extras = _DenseSignals.apply(logits_NV, target_N, want, rows)  # type: ignore[no-untyped-call]
+    nll, entropy_bits, rank, is_top, p_max, topk, sum_p2, above = _DenseSignals.apply(logits_NV, target_N, want, rows)  # type: ignore[no-untyped-call]
     if not want.entropy_grad:
         entropy_bits = entropy_bits.detach()
     check_finite(nll, logits_NV, target_N)
+    expected = expected_rank(logits_NV) if want.expected_rank else None
     seq = torch.zeros_like(target_N) if seq_N is None else seq_N
-    return Signals(nll, rank, is_top, entropy_bits, p_max, seq, logits_NV.shape[1], *extras)
+    return Signals(nll, rank, is_top, entropy_bits, p_max, seq, logits_NV.shape[1], topk, sum_p2, above, expected)
 
 
 @dataclass(frozen=True)
@@ -210,19 +211,9 @@ def _chunk_signals(logits: Tensor, target: Tensor, want: Needs) -> tuple[Tensor 
         sum_p2 = (2 * stats.z).exp().sum(dim=1) * torch.exp(-2 * stats.lnz)
     if want.mass_above:
         above = torch.where(logits > label, stats.z.exp(), 0).sum(dim=1) * torch.exp(-stats.lnz)
-    expected = expected_rank(logits) if want.expected_rank else None
     # nll of a certain label can come out as -0.0 or a rounding below 0; H likewise
-    return (
-        nll.clamp_min(0),
-        stats.entropy.clamp_min(0) / LN2,
-        rank,
-        is_top,
-        torch.exp(-stats.lnz),
-        topk,
-        sum_p2,
-        above,
-        expected,
-    )
+    nll, bits = nll.clamp_min(0), stats.entropy.clamp_min(0) / LN2
+    return nll, bits, rank, is_top, torch.exp(-stats.lnz), topk, sum_p2, above
 
 
 def _chunk_gradient(logits: Tensor, target: Tensor, grad_nll: Tensor, grad_bits: Tensor) -> Tensor:
@@ -304,9 +295,8 @@ def expected_rank(logits_NV: Tensor) -> Tensor:
         )
     z_NV = logits_NV.detach()
     if z_NV.device.type == "cpu":
-        z_NV = z_NV if z_NV.dtype in (torch.float32, torch.float64) else z_NV.float()
         with ThreadPoolExecutor(torch.get_num_threads()) as pool:  # NumPy sorts without holding the interpreter's lock
-            out = torch.tensor(list(pool.map(_expected_rank_of_row, z_NV.numpy())), dtype=torch.float64)
+            out = torch.tensor(list(pool.map(_expected_rank_of_row, z_NV)), dtype=torch.float64)
     else:
         rows = max(1, CHUNK_ELEMENTS // max(1, z_NV.shape[1]))
         out = torch.cat([_expected_rank_by_torch(z_NV[i : i + rows]) for i in range(0, max(1, len(z_NV)), rows)])
@@ -318,8 +308,8 @@ def expected_rank(logits_NV: Tensor) -> Tensor:
     return out
 
 
-def _expected_rank_of_row(z: np.ndarray[Any, Any]) -> float:
-    ascending = np.sort(z)
+def _expected_rank_of_row(z: Tensor) -> float:
+    ascending = np.sort(z.to(torch.promote_types(z.dtype, torch.float32)).numpy())
     # Subtracted in float64: in float32 the difference of a tail of equal logits may be off by 1e-6, all the same way.
     e = ascending.astype(np.float64)
     with np.errstate(invalid="ignore"):
