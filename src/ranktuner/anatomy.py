@@ -73,7 +73,7 @@ def read_head(head: nn.Module, softcap: float | None, scale: float) -> Head:
 def _weight_and_bias(head: Any) -> tuple[Tensor, Tensor | None]:
     name = type(head).__name__
     if hasattr(head, "modules_to_save") and hasattr(head, "original_module"):  # PEFT's copy of a whole module
-        if head.disable_adapters or head.merged:
+        if head.disable_adapters:
             return _weight_and_bias(head.original_module)
         (active,) = head.active_adapters
         return _weight_and_bias(head.modules_to_save[active])

@@ -91,3 +91,11 @@ def sequence_numbers(kwargs: Mapping[str, Any], labels: Tensor) -> Tensor | None
         return None
     flat = torch.arange(labels.numel(), device=labels.device)
     return torch.bucketize(flat, ends[1:].to(flat), right=True).reshape(labels.shape)
+
+
+def all_tokens(input_ids: Tensor, mask: Tensor | None) -> Tensor:
+    """Labels for every token that the mask keeps, but for a first one after left padding: nothing real precedes it."""
+    if mask is None or mask.ndim != 2:
+        return input_ids
+    before = torch.nn.functional.pad(mask[:, :-1], (1, 0), value=1)
+    return input_ids.masked_fill((mask == 0) | (before == 0), -100)

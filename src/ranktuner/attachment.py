@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from ranktuner import anatomy
 from ranktuner.align import Aligned, supervised
-from ranktuner.armed import Armed, Batch, NoLogits, Scored, sequence_numbers, weights_of
+from ranktuner.armed import Armed, Batch, NoLogits, Scored, all_tokens, sequence_numbers, weights_of
 from ranktuner.errors import InputError, NonFiniteError, UnsupportedError
 from ranktuner.fused import Done, check_finite, fused
 from ranktuner.kernels import Head
@@ -159,9 +159,7 @@ class Attachment:
         """Return the signals of a batch: `score` on an attached model."""
         inputs = {k: v for k, v in batch.items() if k not in ("num_items_in_batch", "token_weights")}
         if inputs.get("labels") is None:
-            labels = inputs["input_ids"]
-            mask = inputs.get("attention_mask")
-            inputs["labels"] = labels if mask is None or mask.ndim != 2 else labels.masked_fill(mask == 0, -100)
+            inputs["labels"] = all_tokens(inputs["input_ids"], inputs.get("attention_mask"))
         modes = {module: module.training for module in self._base.modules()}
         self._scoring = _scoring(needs)
         try:
