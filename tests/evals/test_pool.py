@@ -50,6 +50,13 @@ def test_items_are_read_as_they_are_needed_and_grades_given_as_they_are_ready() 
     grades.close()  # type: ignore[attr-defined]
 
 
+def test_a_slow_first_item_holds_back_no_more_than_the_window() -> None:
+    """All that may run ahead is done while the first item is slow; then the pool must go on, not stop or spin."""
+    count = 2 * pool.AHEAD * 2 + 7
+    grades = verdicts(["nap 1 0", *(f"say {i}" for i in range(1, count))], workers=2, seconds=20)
+    assert [g.why for g in grades] == [f"said {i}" for i in range(count)]
+
+
 def test_a_late_answer_is_killed_even_in_a_c_call_and_the_rest_goes_on() -> None:
     start = time.monotonic()
     grades = verdicts(["say 1", "c-call", "say 2", "spin", "say 3"], workers=2, seconds=1)

@@ -57,12 +57,15 @@ def _index(match: re.Match[str]) -> str:
 @lru_cache(maxsize=512)
 def expression(text: str) -> Any:
     """Return the sympy object of a LaTeX or plain expression; `UnreadableError` where there is none."""
-    from sympy import I, Symbol
+    from sympy import Derivative, I, Symbol
 
     read, _ = _tools()
     try:
         found = read(_LETTERS.sub(_index, re.sub(r"_\{\\(odot|oplus)\s*\}", r"_{\1}", text)))
-        return found.subs(Symbol("i", real=True), I) if Symbol("i", real=True) in found.free_symbols else found
+        found = found.subs(Symbol("i", real=True), I) if Symbol("i", real=True) in found.free_symbols else found
+        # dM/dt is a quantity of its own; left to simplify, M is a constant and dM/dt is 0.
+        unknown = [d for d in found.atoms(Derivative) if d.expr.is_Symbol and d.expr not in d.variables]
+        return found.subs({d: Symbol(f"d{d.expr}/d{d.variables}", real=True) for d in unknown}) if unknown else found
     except RecursionError:
         raise
     except Exception as error:  # the parser raises bare Exceptions, and whatever sympy raises on nonsense
@@ -101,8 +104,19 @@ def equal(gold: str, answer: str, relative: Fraction, absolute: Fraction | None 
 
 
 def whole_equal(gold: str, answer: str) -> bool:
-    """Return what math-verify says of two expressions, equations or sets as they stand."""
+    """Return whether two expressions, equations or sets are equal as they stand.
+
+    Equations are the same where their differences of sides are, up to a constant factor, or where math-verify finds the
+    same solutions.
+    """
+    from sympy import Eq, simplify
+
     _, verify = _tools()
+    left, right = expression(gold), expression(answer)
+    if isinstance(left, Eq) and isinstance(right, Eq):
+        ratio = simplify((left.lhs - left.rhs) / (right.lhs - right.rhs))
+        if ratio.is_number and ratio.is_finite and not ratio.is_zero:
+            return True
     return bool(verify(expression(gold), expression(answer), float_rounding=8, strict=True, timeout_seconds=None))
 
 

@@ -230,15 +230,18 @@ def _same_atom(gold: Atom, answer: Atom, rules: Rules) -> Same:
     unit = gold.unit or rules.unit
     if unit and answer.unit and unit != answer.unit:
         return Same(False, f"unit {answer.unit} where the gold has {unit}")
+    if gold.name and not answer.name and _is_equation(answer.text) and (turned := _same_equation(gold, answer)):
+        return turned
     if rules.literal and squeeze(gold.text) == squeeze(answer.text) and gold.percent == answer.percent:
         return Same(True, "written alike")
     return _same_mathematics(gold, answer, rules)
 
 
 def _same_equation(gold: Atom, answer: Atom) -> Same | None:
-    """Accept `y = x` for `x = y`: both sides named, so that the names are what is equal."""
+    """Accept `y = x` for `x = y` and `2xy = 12` for `xy = 6`: a name before `=` may be a side of an equation."""
+    left, right = (f"{value.name}={value.text}" if value.name else value.text for value in (gold, answer))
     try:
-        if algebra.whole_equal(f"{gold.name}={gold.text}", f"{answer.name}={answer.text}"):
+        if algebra.whole_equal(left, right):
             return Same(True, "the same equation")
     except algebra.UnreadableError:
         pass

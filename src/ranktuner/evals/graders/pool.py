@@ -82,9 +82,10 @@ def _grade(items: Iterator[Item], rule: str, workers: int, seconds: float) -> It
                 next_out += 1
             if exhausted and next_out == next_in:
                 return
-            # Handing out what was waiting may have made room while every worker is idle: fill up first.
-            if not all(worker.idle for worker in pool):
+            if any(not worker.idle for worker in pool):
                 done.update(_collect(pool))
+            else:  # the window was full and has just been handed out whole
+                assert next_in == next_out, "a grade was lost"
     finally:
         for worker in pool:
             worker.kill()
@@ -93,7 +94,6 @@ def _grade(items: Iterator[Item], rule: str, workers: int, seconds: float) -> It
 def _collect(pool: list[_Worker]) -> dict[int, Grade]:
     """Wait until a busy worker answers, dies or runs out of time; return the grades that are there now."""
     busy = [worker for worker in pool if not worker.idle]
-    assert busy, "a grade was lost"
     grades: dict[int, Grade] = {}
     with selectors.DefaultSelector() as selector:
         for worker in busy:

@@ -51,7 +51,7 @@ def same_based(gold: str, answer: str) -> Same | None:
 
 _LETTER = re.compile(r"\\text\s*\{\s*\(?([A-J])\)?\s*\}|\(([A-J])\)")
 _LETTER_GIVEN = re.compile(
-    r"(?:\\text\s*\{\s*)?(?:\(([A-J])\)|([A-J])(?=\s*(?:[.:)]|\}|$)))\s*\}?[\s.:)]*(.*)", re.DOTALL
+    r"(?:\\text\s*\{\s*)?(?:\(([A-J])\)|([A-J])(?=\s*(?:[.:)]|\}|$)))\s*+\}?+[\s.:)]*+(?![-+*/^=(])(.*)", re.DOTALL
 )
 _WORDY = re.compile(r"[A-Za-z][A-Za-z'’\- ]*[A-Za-z]")
 

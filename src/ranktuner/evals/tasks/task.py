@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -163,4 +164,5 @@ def fill(template: str, problem: Problem) -> str:
     """Return the template with `{question}` and `{choices}` replaced; other braces (LaTeX has many) stay."""
     choices = problem.meta.get("choices", {})
     listed = "\n".join(f"{label}. {text}" for label, text in choices.items())
-    return template.replace("{choices}", listed).replace("{question}", problem.question)
+    parts = {"{choices}": listed, "{question}": problem.question}
+    return re.sub(r"\{(?:choices|question)\}", lambda match: parts[match.group()], template)
