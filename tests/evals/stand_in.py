@@ -43,8 +43,9 @@ def grade(items: Iterable[tuple[Problem, Sample]], *, workers: int = 1, seconds:
             yield Grade("error", None, sample.note)
         elif sample.finish == "length":
             yield Grade("truncated", None, "cut off")
+        elif not (answer := sample.text.split(".")[0][-1:]).isdecimal():
+            yield Grade("unparsed", None, "no digit")
         else:
-            answer = sample.text.split(".")[0][-1]
             right = int(answer) % 3 == int(problem.gold) % 3
             yield Grade("correct" if right else "wrong", answer, "by its digit")
 
