@@ -27,7 +27,7 @@ from ranktuner.errors import DataError
 from ranktuner.evals.graders.code_run import Time
 from ranktuner.evals.graders.code_values import same
 from ranktuner.evals.graders.python_code import grade
-from ranktuner.evals.humaneval import answer_of_reference, user_problem
+from ranktuner.evals.humaneval import answer_of_reference, problem_of_row, user_problem
 from ranktuner.evals.records import Grade, Problem
 
 pytestmark = pytest.mark.usefixtures("bubblewrap")
@@ -337,8 +337,8 @@ def test_a_users_own_row() -> None:
     assert [g.verdict for g in graded(problem, "```\ndef double(x): return x * 2\n```")] == ["correct"]
     with pytest.raises(DataError, match="mine/1 has no field 'reference'"):
         answer_of_reference(problem)
-    with pytest.raises(DataError, match="no field 'question'; it has entry_point"):
-        user_problem({"entry_point": "f"}, "mine/2")
+    with pytest.raises(DataError, match="no field 'question'; the row has 'entry_point'"):
+        problem_of_row({"entry_point": "f"}, "mine/2")
     tupled = Problem("own/pair", "", {"inputs": [[1, 2]], "outputs": [[2, [1]]]}, {"entry_point": "f", "prompt": ""})
     assert graded(tupled, "def f(a, b): return (b, (a,))")[0].verdict == "correct"  # JSON has no tuples
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +17,21 @@ MENDED = ("assert _poly(*candidate(*inp), inp) <=", "assert abs(_poly(*inp, cand
 """HumanEval/32 of HumanEval+ in HumanEval's format: no answer can pass its test as written (it unpacks a float)."""
 
 
-def read_humaneval(path: Path) -> list[Problem]:
-    """Return HumanEval's problems (HumanEval.jsonl, or HumanEval+ in HumanEval's format), gzip or not."""
-    return [_read(humaneval_problem, row, path, line) for line, row in rows(path)]
-
-
-def read_humaneval_plus(path: Path) -> list[Problem]:
-    """Return HumanEval+'s problems (HumanEvalPlus.jsonl, or the mini set), gzip or not."""
-    return [_read(humaneval_plus_problem, row, path, line) for line, row in rows(path)]
+def read_problems(path: Path) -> list[Problem]:
+    """Return the problems of a file of HumanEval, or of HumanEval+ in any of its three formats; gzip or not."""
+    return [_read(row, path, line) for line, row in rows(path)]
 
 
 def problem_of_row(row: Mapping[str, Any], number: str) -> Problem:
     """Return the problem of a row: of HumanEval+ (has `plus_input`), HumanEval (`test`), or a user's own task."""
-    if "plus_input" in row:
-        return humaneval_plus_problem(row)
-    if "test" in row:
-        return humaneval_problem(row)
-    return user_problem(row, str(row.get("task_id", row.get("id", number))))
+    try:
+        if "plus_input" in row:
+            return humaneval_plus_problem(row)
+        if "test" in row:
+            return humaneval_problem(row)
+        return user_problem(row, str(row.get("task_id", row.get("id", number))))
+    except KeyError as missing:
+        raise DataError(f"no field {missing}; the row has {', '.join(map(repr, sorted(row)))}") from None
 
 
 def humaneval_problem(row: Mapping[str, Any]) -> Problem:
@@ -65,8 +63,6 @@ def user_problem(row: Mapping[str, Any], id: str) -> Problem:  # noqa: A002
     gold = {name: row[name] for name in ("tests", "inputs", "outputs", "atol", "base") if row.get(name) is not None}
     names = ("entry_point", "prompt", "reference", "oracle")
     meta = {name: row[name] for name in names if row.get(name) is not None}
-    if "question" not in row:
-        raise DataError(f"problem {id}: no field 'question'; it has {', '.join(sorted(row))}")
     return Problem(id, row["question"], gold, meta)
 
 
@@ -99,8 +95,8 @@ def rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         raise DataError(f"{path}: cannot be read: {error}") from None
 
 
-def _read(make: Callable[[Mapping[str, Any]], Problem], row: dict[str, Any], path: Path, line: int) -> Problem:
+def _read(row: dict[str, Any], path: Path, line: int) -> Problem:
     try:
-        return make(row)
-    except KeyError as missing:
-        raise DataError(f"{path}:{line}: no field {missing}; the row has {', '.join(sorted(row))}") from None
+        return problem_of_row(row, str(line))
+    except DataError as error:
+        raise DataError(f"{path}:{line}: {error}") from None

@@ -18,8 +18,7 @@ What a problem of a code task must hold (JSON values only):
 
 `ranktuner.evals.humaneval` makes such problems from rows of the two sets:
 
-    read_humaneval(path) -> list[Problem]         HumanEval.jsonl[.gz], or HumanEvalPlus-OriginFmt.jsonl[.gz]
-    read_humaneval_plus(path) -> list[Problem]    HumanEvalPlus[-Mini].jsonl[.gz]
+    read_problems(path) -> list[Problem]          a file of HumanEval, or of HumanEval+ in any of its three formats
     problem_of_row(row, number) -> Problem        one row of either, or of a user's own task (see below)
     answer_of_reference(problem) -> str           the text that must be graded correct
 
