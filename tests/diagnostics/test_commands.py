@@ -231,7 +231,7 @@ def test_bad_input_names_the_way_out(run: Run, arguments: list[str], message: st
         ('{"question": "a?", "answer": ""}\n', ["tightness"], "every one of its 1 rows is empty"),
         ('{"question": "a?"}\n', ["tightness"], "make none of the known shapes"),
         ('{"question": "a?", "answer": "b c d"}\n', ["tightness"], "tokens, at least 100 are needed"),
-        ('{"question": "a?", "answer": "b c"}\n', ["noise", "--noise", "alpaca.json"], "1 rows, at least 20 are needed"),
+        ('{"question": "a?", "answer": "b c"}\n', ["noise", "--noise", "alpaca.json"], "1 rows, at least 20 are"),
     ],
 )  # fmt: skip
 def test_tiny_and_empty_data_say_so(run: Run, tmp_path: Path, content: str, command: list[str], message: str) -> None:

@@ -23,6 +23,7 @@ from ranktuner.diagnostics.pieces import Pieces
 from ranktuner.diagnostics.summaries import weights_of
 from ranktuner.diagnostics.table import TableWriter, read_meta, read_table
 from ranktuner.errors import DataError
+from ranktuner.head import attach
 
 AWKWARD = "Año 漢字 🤷🏽‍♀️ שלום \x07 <b>&amp;</b> \u202e rtl é\ufffd."
 
@@ -124,18 +125,29 @@ def test_several_turns_are_decoded_each_by_itself(tmp_path: Path) -> None:
     assert table.row_text(0, len(table)) == "漢<|im_end|>字 end<|im_end|>"
 
 
-def test_a_model_without_logits_to_keep_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, examples = tiny.model(), encoded("The answer is 5.", "72 clips")
-    kept = list(score_examples(model, examples))
-    plain = model.forward
+@pytest.mark.parametrize("batch", [2, 3, 16])
+def test_rows_scored_together_give_the_same(batch: int) -> None:
+    model, examples = tiny.model(), encoded("The answer is 5.", "72", AWKWARD, "clips in May", "a")
+    alone = list(score_examples(model, examples, ["sum_p2"]))
+    for a, b in zip(alone, score_examples(model, examples, ["sum_p2"], batch=batch), strict=True):
+        assert a.example is b.example
+        np.testing.assert_array_equal(a.position, b.position)
+        for name in ("nll", "entropy_bits", "p_max", "sum_p2", "expected_rank"):
+            torch.testing.assert_close(getattr(a.signals, name), getattr(b.signals, name), rtol=1e-5, atol=1e-5)
+        assert (a.signals.rank - b.signals.rank).abs().max() <= 1
 
-    def forward(input_ids: torch.Tensor, use_cache: bool) -> object:
-        return plain(input_ids, use_cache=use_cache)
 
-    monkeypatch.setattr(model, "forward", forward)
-    for a, b in zip(kept, score_examples(model, examples), strict=True):
-        torch.testing.assert_close(a.signals.nll, b.signals.nll)
-        assert torch.equal(a.signals.rank, b.signals.rank)
+def test_an_attached_model_is_scored_and_stays_attached() -> None:
+    model, examples = tiny.model(), encoded("The answer is 5.")
+    (plain,) = score_examples(model, examples)
+    with attach(model, "dft") as attachment:
+        (scored,) = score_examples(model, examples)
+        ids = torch.tensor([[1, 2, 3]])
+        model(input_ids=ids, labels=ids, num_items_in_batch=2)
+        assert attachment.last is not None
+        assert len(attachment.last.signals) == 2
+    torch.testing.assert_close(plain.signals.nll, scored.signals.nll)
+    assert model(input_ids=torch.tensor([[1, 2, 3]])).logits.shape == (1, 3, 404)
 
 
 def test_the_model_is_left_in_its_mode() -> None:

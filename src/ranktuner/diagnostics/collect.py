@@ -1,15 +1,17 @@
 """One pass of a model over encoded rows, into a token table. The only diagnostic that meets a model.
 
-Memory beyond the model's own: the logits of one row's supervised tokens (tokens x V x 4 bytes), a few chunks of
-16 MiB for their statistics, and one row group of the table. It does not grow with the number of rows.
+Memory beyond the model's own: hidden states of one batch, a chunk of logits at a time, and one row group of the table.
+It does not grow with the number of rows.
 """
 
 from __future__ import annotations
 
 import hashlib
-import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +24,14 @@ from ranktuner import bounds
 from ranktuner.data.encode import Example
 from ranktuner.diagnostics.pieces import Pieces
 from ranktuner.diagnostics.table import TableWriter
-from ranktuner.errors import DataError
+from ranktuner.errors import DataError, UnsupportedError
 from ranktuner.findings import provenance
+from ranktuner.head import Attachment, score
 from ranktuner.registry import method
-from ranktuner.signals import Signals, expected_rank, signals_from_logits
+from ranktuner.signals import Signals
+
+BATCH = 16
+"""Rows scored at once on devices other than the CPU."""
 
 Array = NDArray[Any]
 
@@ -38,45 +44,55 @@ class Scored:
     position: Array
     """[N] place of each supervised token in the sequence."""
     signals: Signals
-    expected_rank: Tensor
-    """[N], float64."""
+    """With `expected_rank`."""
 
 
-def score_examples(model: Any, examples: Iterable[Example], needs: Iterable[str] = ()) -> Iterator[Scored]:
-    """Yield the signals and the expected rank of every example's supervised tokens, in order.
-
-    The model's own forward makes the logits, of the supervised positions only, so that softcaps, multipliers, biases
-    and adapters are its own.
+def score_examples(
+    model: Any, examples: Iterable[Example], needs: Iterable[str] = (), batch: int | None = None
+) -> Iterator[Scored]:
+    """Yield the signals, with the expected rank, of every example's supervised tokens, in order.
 
     Args:
-        model: a causal LM of transformers.
+        model: a causal LM of transformers, attached or not; scored in eval mode, left as it was.
         examples: encoded rows; one without a supervised token is passed over.
         needs: extra signals.
+        batch: rows at once; default: 1 on a CPU, where padding would be the only effect, else `BATCH`.
     """
-    wanted, was_training = list(needs), model.training
-    keeps = "logits_to_keep" in inspect.signature(model.forward).parameters
-    model.eval()
-    try:
-        with torch.inference_mode():
-            for example in examples:
-                if example.supervised:
-                    yield _score(model, example, wanted, keeps)
-    finally:
-        model.train(was_training)
-
-
-def _score(model: Any, example: Example, needs: Sequence[str], keeps: bool) -> Scored:
-    position = np.flatnonzero(example.learnt)
+    wanted = ["expected_rank", *needs]
     device = model.get_input_embeddings().weight.device
-    ids = torch.from_numpy(example.input_ids.astype(np.int64)).to(device)
-    # The one shift: the logits that speak about a token stand one place before it.
-    before = torch.from_numpy(position - 1).to(device)
-    if keeps:
-        logits = model(ids[None], logits_to_keep=before, use_cache=False).logits[0]
-    else:
-        logits = model(ids[None], use_cache=False).logits[0, before]
-    target = ids[torch.from_numpy(position).to(device)]
-    return Scored(example, position, signals_from_logits(logits, target, needs=needs), expected_rank(logits))
+    size = batch or (1 if device.type == "cpu" else BATCH)
+    rows = (example for example in examples if example.supervised)
+    with _attached(model):
+        while some := list(islice(rows, size)):
+            yield from _score(model, some, wanted, device)
+
+
+def _attached(model: Any) -> AbstractContextManager[Any]:
+    """Attach the head once for all rows: `score` alone would do it, and check it, for each batch again."""
+    try:
+        return Attachment(model, "sft", announce=False)
+    except UnsupportedError:
+        # Attached already, and `score` takes that; or a head that cannot be, and `score` says why.
+        return nullcontext()
+
+
+def _score(model: Any, batch: Sequence[Example], needs: Sequence[str], device: torch.device) -> Iterator[Scored]:
+    width = max(len(example) for example in batch)
+    ids, labels, mask = (torch.full((len(batch), width), fill) for fill in (0, -100, 0))
+    for i, example in enumerate(batch):
+        # Padding to the right: no real token sees it.
+        ids[i, : len(example)] = torch.from_numpy(example.input_ids.astype(np.int64))
+        labels[i, : len(example)] = torch.from_numpy(example.labels)
+        mask[i, : len(example)] = 1
+    inputs = {"input_ids": ids, "labels": labels, "attention_mask": mask}
+    scored = score(model, {name: tensor.to(device) for name, tensor in inputs.items()}, needs=needs)
+    for i, example in enumerate(batch):
+        mine = (scored.row == i).nonzero()[:, 0]
+        yield Scored(example, scored.position[mine].cpu().numpy(), scored.signals.map(partial(_take, index=mine)))
+
+
+def _take(tensor: Tensor, index: Tensor) -> Tensor:
+    return tensor[index]
 
 
 def write_table(
@@ -142,14 +158,16 @@ def write_table(
 
 def _columns(scored: Scored, pieces: Pieces, row: int) -> dict[str, Array]:
     signals, count = scored.signals, len(scored.position)
+    expected = signals.expected_rank
+    assert expected is not None
     text = _cut(pieces, scored)
     end = np.cumsum([len(piece) for piece in text])
     rank_bound = bounds.rank_bound(signals.entropy_bits.double(), signals.p_max.double())
     k = bounds.elasticity(bounds.xi(signals.rank, rank_bound))
-    indicator = bounds.indicator(signals.rank, scored.expected_rank)
+    indicator = bounds.indicator(signals.rank, expected)
     tensors = {
         "nll": signals.nll, "rank": signals.rank, "is_top": signals.is_top, "entropy_bits": signals.entropy_bits,
-        "p_max": signals.p_max, "expected_rank": scored.expected_rank, "s": rank_bound, "k": k, "indicator": indicator,
+        "p_max": signals.p_max, "expected_rank": expected, "s": rank_bound, "k": k, "indicator": indicator,
     }  # fmt: skip
     return {
         "row": np.full(count, row),
