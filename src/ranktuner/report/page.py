@@ -17,7 +17,7 @@ from ranktuner.report.figures.base import Figure
 from ranktuner.report.figures.theme import css_variables
 from ranktuner.report.samples import sample_browser
 from ranktuner.report.sections import Section, absent, sections
-from ranktuner.report.sources import Sources, read
+from ranktuner.report.sources import Sources, read, short_name
 from ranktuner.report.tokens import token_view
 
 SCHEMA = 1
@@ -98,8 +98,8 @@ def build(sources: Sources, title: str | None = None, json_name: str = "report.j
     html = html.encode("utf-8", "replace").decode("utf-8")
     if len(html.encode()) > LIMIT:
         raise DataError(
-            f"the page would have {len(html.encode()) / 1e6:.1f} MB, the limit is {LIMIT / 1e6:.0f} MB: report on fewer "
-            "runs or Findings at a time, or make the large ones with fewer sets"
+            f"the page would have {len(html.encode()) / 1e6:.1f} MB, the limit is {LIMIT / 1e6:.0f} MB: report on "
+            "fewer runs or Findings at a time, or make the large ones with fewer sets"
         )
     numbers = record(sources, title, tokens, samples)
     return Page(html, json.dumps(numbers, indent=1, allow_nan=False) + "\n", sources.notices)
@@ -127,11 +127,18 @@ def record(
 
 
 def default_title(sources: Sources) -> str:
-    """Return a title from what there is: the methods that were trained, else the first Finding's own."""
+    """Return a title from what there is: the methods that were trained, else the models that were looked at."""
     names = [run.name for run in sources.runs]
     if len(names) > 1:
         return ", ".join(names[:-1]) + " and " + names[-1] if len(names) < 5 else f"{len(names)} runs compared"
-    return f"A run of {names[0]}" if names else sources.findings[0].finding.title
+    if names:
+        return f"A run of {names[0]}"
+    if len(sources.findings) == 1:
+        return sources.findings[0].finding.title
+    tables = [table for found in sources.findings for table in found.finding.provenance.get("tables") or []]
+    models = list(dict.fromkeys([str(t["model"]) for t in tables if t.get("model")]))
+    models = models or list(dict.fromkeys(found.label for found in sources.findings))
+    return " and ".join(map(short_name, models)) if len(models) < 3 else f"{len(models)} models compared"
 
 
 def _lead(made: list[Section], sources: Sources) -> str:

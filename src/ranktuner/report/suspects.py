@@ -35,7 +35,7 @@ def _suspect(row: Mapping[str, Any]) -> Suspect:
     span, worst = row.get("span"), row.get("worst_token")
     about = sentence(
         "<b>{}. Row {}</b>Score {}: {}. Mean NLL {} at mean entropy {} bits over {} tokens; {} of them sure and wrong.",
-        num(row["place"]),
+        num(row["place"], "count"),
         str(row["id"]),
         num(row["score"]),
         row["reason"],

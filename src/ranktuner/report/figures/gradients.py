@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from markupsafe import Markup
@@ -10,7 +10,7 @@ from markupsafe import Markup
 from ranktuner.findings import Finding
 from ranktuner.report.figures.base import Figure, Panel, Table, altair, columns, data, grid_rows, name_channels, panel
 from ranktuner.report.figures.regimes import QUADRANTS
-from ranktuner.report.figures.theme import ramp, var
+from ranktuner.report.figures.theme import DASHES, ramp, var
 from ranktuner.report.writing import num
 
 
@@ -23,39 +23,14 @@ def figures(finding: Finding) -> list[Figure]:
     return made
 
 
-def _label(shape: Mapping[str, Any]) -> str:
-    at = shape.get("at") or {}
-    where = ", ".join(f"{'H' if key == 'entropy_bits' else key} = {value:g}" for key, value in at.items())
-    return f"{shape['name']} ({where})" if where else str(shape["name"])
-
-
 def _shapes(shapes: list[Mapping[str, Any]]) -> Figure:
-    alt = altair()
-    panels = []
-    for family in dict.fromkeys(shape["family"] for shape in shapes):
-        members = [shape for shape in shapes if shape["family"] == family]
-        names = [_label(shape) for shape in members]
-        rows = [
-            {**row, "name": name}
-            for name, shape in zip(names, members, strict=True)
-            for row in columns(p=shape["p"], gradient=shape["gradient"], w=shape["w"])
-        ]
-        lines = (
-            alt.Chart(data(rows))
-            .mark_line()
-            .encode(
-                x=alt.X("p:Q", title="probability p of the label", scale=alt.Scale(domain=[0, 1])),
-                y=alt.Y("gradient:Q", title="gradient W(p) = w (1 − p)", axis=alt.Axis(tickCount=5)),
-                **name_channels(names),
-                tooltip=[
-                    alt.Tooltip("name:N", title="loss"),
-                    alt.Tooltip("p:Q", format=".3~g"),
-                    alt.Tooltip("w:Q", title="weight", format=".3~g"),
-                    alt.Tooltip("gradient:Q", format=".3~g"),
-                ],
-            )
-        )
-        panels.append(panel(f"weights from {family}", lines, 300, 220))
+    """One panel for the weights that look at p alone, and one for each method that looks at H too."""
+    alone = [shape for shape in shapes if not shape.get("at")]
+    panels = [_lines("weights of p alone", alone, [shape["name"] for shape in alone], {})] if alone else []
+    for name in dict.fromkeys(shape["name"] for shape in shapes if shape.get("at")):
+        members = [shape for shape in shapes if shape["name"] == name and shape.get("at")]
+        labels = [_where(shape["at"]) for shape in members]
+        panels.append(_lines(name, members, labels, _shades(labels)))
     return Figure(
         id="gradients",
         title="Gradient shapes",
@@ -65,8 +40,52 @@ def _shapes(shapes: list[Mapping[str, Any]]) -> Figure:
             "weights move that pull to where there is something to learn."
         ),
         panels=panels,
-        height=300,
+        columns=2 if len(panels) in (1, 2, 4) else 3,
+        height=260,
     )
+
+
+def _where(at: Mapping[str, float]) -> str:
+    return ", ".join(
+        f"H = {value:g} bits" if key == "entropy_bits" else f"{key} = {value:g}" for key, value in at.items()
+    )
+
+
+def _shades(labels: Sequence[str]) -> dict[str, Any]:
+    """Colour and dash of one method at several entropies: a ramp, since they have an order."""
+    alt = altair()
+    steps = [round(3 + 6 * i / max(1, len(labels) - 1)) for i in range(len(labels))]
+    colours = [var(f"h{step}") for step in steps]
+    dashes = [DASHES[i % len(DASHES)] for i in range(len(labels))]
+    return {
+        "color": alt.Color(
+            "name:N", title=None, sort=list(labels), scale=alt.Scale(domain=list(labels), range=colours)
+        ),
+        "strokeDash": alt.StrokeDash("name:N", title=None, scale=alt.Scale(domain=list(labels), range=dashes)),
+    }
+
+
+def _lines(title: str, shapes: list[Mapping[str, Any]], labels: list[str], channels: Mapping[str, Any]) -> Panel:
+    alt = altair()
+    rows = [
+        {**row, "name": label}
+        for label, shape in zip(labels, shapes, strict=True)
+        for row in columns(p=shape["p"], gradient=shape["gradient"], w=shape["w"])
+    ]
+    tips = [("p", "p"), ("w", "weight"), ("gradient", "gradient")]
+    lines = (
+        alt.Chart(data(rows))
+        .mark_line()
+        .encode(
+            x=alt.X(
+                "p:Q", title="probability p of the label", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(tickCount=5)
+            ),
+            y=alt.Y("gradient:Q", title="W(p) = w (1 − p)", axis=alt.Axis(tickCount=5)),
+            **(channels or name_channels(labels)),
+            tooltip=["name:N", *(alt.Tooltip(f"{field}:Q", title=name, format=".3~g") for field, name in tips)],
+        )
+    )
+    return panel(title, lines, 260, 210)
 
 
 def _planes(plane: Mapping[str, Any]) -> Figure:

@@ -147,6 +147,7 @@ CONFIG: dict[str, Any] = {
         "titleFontSize": 11,
         "titleFontWeight": "normal",
         "symbolStrokeWidth": 2,
+        "symbolSize": 180,
         "orient": "top",
         "labelFont": SANS,
         "titleFont": SANS,

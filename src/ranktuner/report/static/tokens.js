@@ -137,7 +137,7 @@
     const where = RT.el("p", { class: "where" }, "row " + row.id + ", character ", RT.num(row.start[i], "count"));
     if (unit.count > 1) where.append(`, ${ORDINAL[i - unit.first] || "one"} of the tokens that make this character`);
     if (under.has(key(r, i))) where.append(", under-learned");
-    const blank = word.trim() === "" ? (word === "" ? "no text of its own" : "“" + word.replace(/ /g, "␣") + "”") : word;
+    const blank = word === "" ? "no text of its own" : word.trim() === "" ? word.replace(/ /g, "␣") : word.replace(/^ +/, (spaces) => "␣".repeat(spaces.length));
     card.replaceChildren(RT.el("p", { class: "word", dir: "auto" }, blank), where, RT.el("p", { class: "says" }, says(v)), list);
   }
 
