@@ -62,8 +62,8 @@ def test_flattened_rows_keep_positions_labels_and_weights() -> None:
     assert arrays["input_ids"].tolist() == [[10, 11, 12, 50, 51]]
     assert arrays["labels"].tolist() == [[-100, 11, 12, -100, 51]]
     assert arrays["position_ids"].tolist() == [[0, 1, 2, 0, 1]]
-    assert arrays["weights"].tolist() == [[1.0, 1.0, 1.0, 0.5, 0.5]]
-    assert "weights" not in flatten([example(3)])
+    assert arrays["token_weights"].tolist() == [[1.0, 1.0, 1.0, 0.5, 0.5]]
+    assert "token_weights" not in flatten([example(3)])
 
 
 @pytest.mark.parametrize("side", ["left", "right"])

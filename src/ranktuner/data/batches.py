@@ -70,7 +70,7 @@ def flatten(examples: Sequence[Example]) -> Arrays:
 
     Returns:
         `input_ids`, `labels`, `position_ids` of shape [1, T]; positions start again at 0 with each sequence, which is
-        what keeps attention apart. `weights` [1, T] only where an example brings some.
+        what keeps attention apart. `token_weights` [1, T] only where an example brings some.
     """
     # The first token of a sequence is never learnt (Example.learnt), so no label reaches over a join.
     arrays = {
@@ -79,7 +79,7 @@ def flatten(examples: Sequence[Example]) -> Arrays:
         "position_ids": np.concatenate([np.arange(len(e), dtype=np.int64) for e in examples]),
     }
     if any(e.weights is not None for e in examples):
-        arrays["weights"] = np.concatenate([_weights(e) for e in examples])
+        arrays["token_weights"] = np.concatenate([_weights(e) for e in examples])
     return {name: array[None] for name, array in arrays.items()}
 
 
@@ -87,8 +87,8 @@ def pad(examples: Sequence[Example], pad_id: int, side: str = "right", multiple:
     """Stack examples into rows of equal length, for models whose layers cannot keep flattened sequences apart.
 
     Returns:
-        `input_ids`, `labels`, `attention_mask`, `position_ids` of shape [B, T], and `weights` where an example brings
-        some. Positions count real tokens, so padding on the left changes nothing.
+        `input_ids`, `labels`, `attention_mask`, `position_ids` of shape [B, T], and `token_weights` where there are
+        any. Positions count real tokens, so padding on the left changes nothing.
     """
     width = -(-max(map(len, examples)) // multiple) * multiple
     arrays: dict[str, NDArray[np.generic]] = {
@@ -98,15 +98,15 @@ def pad(examples: Sequence[Example], pad_id: int, side: str = "right", multiple:
         "position_ids": np.zeros((len(examples), width), np.int64),
     }
     if any(e.weights is not None for e in examples):
-        arrays["weights"] = np.ones((len(examples), width), np.float32)
+        arrays["token_weights"] = np.ones((len(examples), width), np.float32)
     for row, example in enumerate(examples):
         at = slice(width - len(example), width) if side == "left" else slice(0, len(example))
         arrays["input_ids"][row, at] = example.input_ids
         arrays["labels"][row, at] = example.labels
         arrays["attention_mask"][row, at] = 1
         arrays["position_ids"][row, at] = np.arange(len(example))
-        if "weights" in arrays:
-            arrays["weights"][row, at] = _weights(example)
+        if "token_weights" in arrays:
+            arrays["token_weights"][row, at] = _weights(example)
     return arrays
 
 

@@ -20,6 +20,7 @@ from ranktuner.train.trainer import Job, Trainer
 
 def build_arguments(config: TrainConfig, plan: Plan, folder: RunFolder) -> Any:
     """Return transformers' arguments for the plan; making them joins the processes that the launcher started."""
+    quiet_libraries()
     from trl import SFTConfig
 
     o = config.optimizer
@@ -75,7 +76,6 @@ def build_trainer(
     plan, tokenizer = prepared.plan, prepared.tokenizer
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
-    quiet_libraries()
     model = load_model(config, plan)
     apart = settle_attention(model, config)
     if not apart and config.model.attention != "auto":
@@ -113,8 +113,10 @@ def quiet_libraries() -> None:
     import transformers
 
     transformers.utils.logging.disable_progress_bar()
-    logging.getLogger("transformers").setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing.*", category=FutureWarning)
+    for name in ("transformers", "bitsandbytes"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    # TRL still speaks of gradient checkpointing where transformers has renamed it.
+    warnings.filterwarnings("ignore", message=".*gradient_checkpointing.*", category=FutureWarning)
 
 
 def _unused_collator(_: Any) -> Any:

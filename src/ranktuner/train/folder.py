@@ -138,6 +138,7 @@ class RunFolder:
             sync(written)
             written.rename(target)
             _sync_folder(self.checkpoints)
+        shutil.rmtree(self.checkpoints / PART, ignore_errors=True)
         for old in self.steps()[:-keep]:
             # Out of sight first: a kill in the middle of a deletion must not leave half a checkpoint with its name.
             doomed = self.checkpoints / f".old-{old}"

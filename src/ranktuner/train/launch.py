@@ -84,3 +84,14 @@ def check_sharding(config: TrainConfig, model: Any, kind: str) -> str:
     if sharded:
         return f"FSDP2 ({config.sharding}), {sharded} of {len(parameters)} parameters sharded"
     return {"NO": "one process", "MULTI_CPU": "DDP over gloo", "MULTI_GPU": "DDP"}.get(kind, kind)
+
+
+def check_optimizer(model: Any, optimizer: Any) -> None:
+    """Refuse an optimiser that does not hold exactly the model's trainable parameters: the others would never move."""
+    held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    idle = [name for name, p in model.named_parameters() if p.requires_grad and id(p) not in held]
+    if idle:
+        raise UnsupportedError(
+            f"the optimiser does not hold {len(idle)} trainable parameters (first: {idle[0]}): they would never move; "
+            "this combination of model and sharding cannot be trained"
+        )

@@ -90,10 +90,24 @@ def keeps_apart(model: Any) -> bool:
             alone = model(input_ids=ids[:, PROBE[0] :], use_cache=False).logits[0]
     finally:
         model.train(was_training)
+        _reshard(model)
     together, alone = together.float(), alone.float()
     # A leak moves logits by a large part of their spread; rounding moves them by a few units of the dtype's step.
     step = torch.finfo(next(model.parameters()).dtype).eps
     return bool((together - alone).abs().max() <= max(64 * step, 1e-4) * alone.std().clamp_min(1e-6) * 10)
+
+
+def _reshard(model: Any) -> None:
+    """Shard again what a forward pass without backward has left whole.
+
+    FSDP2 keeps its last group unsharded for the backward that never comes here; an optimiser made now would hold
+    these whole copies, and the real parameters would never move.
+    """
+    from torch.distributed.fsdp import FSDPModule
+
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()
 
 
 def settle_attention(model: Any, config: TrainConfig) -> bool:

@@ -15,7 +15,17 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-SHOWN = ("loss", "nll", "effective_tokens", "weight_mean", "entropy_bits_mean", "top1", "grad_norm", "learning_rate")
+SHOWN = (
+    "loss",
+    "nll",
+    "effective_tokens",
+    "weight_mean",
+    "entropy_bits_mean",
+    "top1",
+    "grad_norm",
+    "learning_rate",
+    "eval_nll",
+)
 """What the live display shows beside speed."""
 
 
@@ -54,6 +64,7 @@ class Display:
         self._console, self._interval, self._last = console, interval, 0.0
         self._live: Live | None = None
         self._steps = steps
+        self._shown: dict[str, Any] = {}
         self._progress = Progress(
             TextColumn("step"),
             BarColumn(bar_width=30),
@@ -77,11 +88,12 @@ class Display:
     def update(self, record: Mapping[str, Any]) -> None:
         """Show one step."""
         self._progress.update(self._task, completed=record["step"])
+        self._shown |= record
         if self._live is not None:
-            self._live.update(self._table(record))
+            self._live.update(self._table(self._shown))
         elif self._console is not None:
             now = time.monotonic()
-            if now - self._last >= self._interval or record["step"] in (1, self._steps):
+            if now - self._last >= self._interval or record["step"] in (1, self._steps) or "eval_nll" in record:
                 self._last = now
                 self._console.print(line_for(record, self._steps), highlight=False, soft_wrap=True)
 
@@ -104,11 +116,11 @@ class Display:
 
 
 def line_for(record: Mapping[str, Any], steps: int) -> str:
-    """Return a step as one line of text."""
-    parts = [f"step {record['step']}/{steps}"]
-    for name in ("loss", "nll", "effective_tokens", "grad_norm", "tokens_per_s"):
-        parts.append(f"{name.replace('_', ' ')} {_number(record.get(name))}")
-    return "  ".join(parts)
+    """Return a step, or an evaluation after it, as one line of text."""
+    names = [n for n in ("loss", "nll", "effective_tokens", "grad_norm", "tokens_per_s", "eval_nll") if n in record]
+    return "  ".join(
+        [f"step {record['step']}/{steps}", *(f"{n.replace('_', ' ')} {_number(record[n])}" for n in names)]
+    )
 
 
 def _number(value: Any) -> str:

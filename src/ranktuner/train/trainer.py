@@ -99,9 +99,8 @@ class Trainer(SFTTrainer):  # type: ignore[misc]
         context.advance(joined(torch.cat(means), self.args.world_size))
 
     def _score(self, batch: dict[str, Any]) -> Any:
-        from ranktuner.head import score
-
-        return score(self.model_wrapped, self._prepare_inputs(dict(batch))).signals
+        with self.accelerator.autocast():
+            return self.attachment.score(self._prepare_inputs(dict(batch))).signals
 
     # --- the step -------------------------------------------------------------------------------------------------
 
@@ -126,6 +125,7 @@ class Trainer(SFTTrainer):  # type: ignore[misc]
     def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
         """Stop before the optimiser when the gradient is not finite: its norm is the same on every process."""
         norm = super()._get_grad_norm(model, grad_norm)
+        self._sums_of_step()  # says which token was not finite, where the norm only says that one was
         self._norm = float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)
         if not math.isfinite(self._norm):
             raise NonFiniteError(self._blame(f"the gradient's norm is {self._norm}"))
@@ -135,6 +135,10 @@ class Trainer(SFTTrainer):  # type: ignore[misc]
         """Return this step's raw sums over micro-batches and processes; reduced once a step."""
         if self._step_sums is None:
             self._step_sums = over_processes(self.attachment.pop_metrics(), self.args.world_size)
+            try:
+                self.attachment.raise_if_nonfinite(bool(self._step_sums["nonfinite_sum"] > 0))
+            except NonFiniteError as error:
+                raise NonFiniteError(self._blame(str(error))) from error
         return self._step_sums
 
     def _blame(self, what: str) -> str:

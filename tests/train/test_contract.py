@@ -1,0 +1,106 @@
+"""The contract: the same numbers however the batch is cut, laid out, distributed or interrupted."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from train import runs
+
+from ranktuner.train import loader
+
+METHODS = [
+    "sft",
+    "dft",
+    "eaft",
+    "talr",
+    "overtone",
+    "ranktuner(prior=uniform)",
+    "ranktuner(prior=prob)",
+    "relative-rank",
+    "alpha-power",
+    "entropy-reg",
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return runs.make_data(tmp_path_factory.mktemp("runs"))
+
+
+@pytest.fixture(scope="module")
+def reference(folder: Path) -> dict[str, Path]:
+    """For every method, one run whose batches go through the model in one piece."""
+    return {m: runs.run(folder, f"reference-{i}", method=m, micro_batch=8) for i, m in enumerate(METHODS)}
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("micro", [1, 2])
+def test_micro_batches_change_nothing(folder: Path, reference: dict[str, Path], method: str, micro: int) -> None:
+    cut = runs.run(folder, f"micro-{micro}-{METHODS.index(method)}", method=method, micro_batch=micro)
+    runs.assert_same(reference[method], cut)
+
+
+@pytest.mark.parametrize("method", ["ranktuner(prior=prob)", "talr", "entropy-reg"])
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_padding_changes_nothing(
+    folder: Path, reference: dict[str, Path], method: str, side: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout = loader.Layout
+    monkeypatch.setattr("ranktuner.train.build.settle_attention", lambda *_: False)
+    monkeypatch.setattr("ranktuner.train.build.Layout", lambda padded, pad_id: layout(padded, pad_id, side))
+    padded = runs.run(folder, f"padded-{side}-{METHODS.index(method)}", method=method, micro_batch=4)
+    runs.assert_same(reference[method], padded)
+
+
+@pytest.mark.parametrize("method", ["ranktuner(prior=prob)", "talr"])
+def test_gradient_checkpointing_changes_nothing(folder: Path, reference: dict[str, Path], method: str) -> None:
+    sets = ("model.gradient_checkpointing=on",)
+    runs.assert_same(
+        reference[method], runs.run(folder, f"saved-{METHODS.index(method)}", sets, method=method, micro_batch=2)
+    )
+
+
+def test_packing_and_streaming_lose_no_token(folder: Path) -> None:
+    held = runs.run(folder, "held", method="dft", micro_batch=8)
+    streamed = runs.run(folder, "streamed", ("data.streaming=on",), method="dft", micro_batch=2)
+    runs.assert_same(held, streamed)
+    packed = runs.run(folder, "packed", method="dft", packing=True, max_length=128, global_batch=2, max_steps=50)
+    assert sum(line["tokens"] for line in runs.lines(packed)) > 0
+
+
+def test_a_methods_numbers_are_its_own(reference: dict[str, Path]) -> None:
+    losses = {m: tuple(round(line["loss"], 7) for line in runs.lines(path)) for m, path in reference.items()}
+    assert len(set(losses.values())) == len(METHODS)
+    first = {round(runs.lines(path)[0]["nll"], 5) for path in reference.values()}
+    assert len(first) == 1, "the first step's plain nll does not depend on the method"
+
+
+@pytest.mark.parametrize("method", ["ranktuner(prior=prob)", "talr"])
+@pytest.mark.parametrize("step", [1, 3])
+def test_resuming_at_any_step_goes_on_with_the_same_numbers(folder: Path, method: str, step: int) -> None:
+    name = f"whole-{METHODS.index(method)}"
+    whole = folder / name
+    if not whole.exists():
+        runs.run(folder, name, method=method, micro_batch=4, save_every=1)
+    again = folder / f"{name}-from-{step}"
+    shutil.copytree(whole, again)
+    shutil.rmtree(again / "model")
+    for later in range(step + 1, 5):
+        shutil.rmtree(again / "checkpoints" / f"step-{later}")
+    record = (again / "run.json").read_text().replace('"outcome": "finished"', '"outcome": "running"')
+    (again / "run.json").write_text(record)
+    runs.run(folder, again.name, method=method, micro_batch=4, save_every=1, resume=True)
+    runs.assert_same(whole, again, rel=1e-7)
+    assert runs.furthest(whole, again) <= 1e-7
+
+
+def test_normalizing_divides_the_gradient_by_the_mean_weight(folder: Path, reference: dict[str, Path]) -> None:
+    sets = ("optimizer.normalize_weights=true",)
+    for method in ("dft", "ranktuner(prior=prob)"):
+        normal = runs.run(folder, f"normal-{METHODS.index(method)}", sets, method=method, micro_batch=4)
+        # The first step's learning rate is 0, so the first two steps see the same weights as without.
+        for a, b in list(zip(runs.lines(reference[method]), runs.lines(normal), strict=True))[:2]:
+            assert a["loss"] == pytest.approx(b["loss"], rel=1e-6)
+            assert b["grad_norm"] == pytest.approx(a["grad_norm"] / a["weight_mean"], rel=1e-5)
