@@ -201,7 +201,7 @@ def test_count_below_one_divides_by_one() -> None:
     assert float(none) == float(one)
 
 
-# --- evaluation, generation, detaching ---------------------------------------------------------------------------------
+# --- evaluation, generation, detaching -----
 
 
 def test_evaluation_is_plain_nll_without_logits() -> None:
