@@ -10,12 +10,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny
+import torch
+from transformers import AutoTokenizer
 
 from ranktuner.cli import main
 from ranktuner.cli.sources import named
 from ranktuner.diagnostics.noise import planted_tokens
 from ranktuner.diagnostics.table import read_table
 from ranktuner.errors import InputError
+from ranktuner.evals.generators.fingerprint import fingerprint_of
+from ranktuner.evals.samples import Answer, SampleStore, Settings, prompts_of
+from ranktuner.evals.tasks import task
 from ranktuner.findings import Finding
 
 WORDS = [
@@ -273,3 +278,66 @@ def test_names_of_sets() -> None:
     }
     with pytest.raises(InputError, match=r"name it: --data OTHER=b/x\.json"):
         named(["a/x.json", "b/x.json"])
+
+
+# --- inference entropy over a real store -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def store(home: Path, tmp_path: Path) -> Path:
+    """Two samples of each of six problems, written as an evaluation writes them."""
+    questions = [f"How many apples in case {i}?" for i in range(6)]
+    (tmp_path / "gsm8k").mkdir()
+    lines = [json.dumps({"question": q, "answer": "Add. #### 5"}) + "\n" for q in questions]
+    (tmp_path / "gsm8k" / "test.jsonl").write_text("".join(lines))
+    gsm8k = task("gsm8k")
+    prompts = prompts_of(gsm8k.load(tmp_path, check=False).problems, gsm8k.messages)
+    settings = Settings(temperature=0.2, top_p=1.0, max_new_tokens=9)
+    path = tmp_path / "gsm8k.jsonl"
+    with SampleStore(path, task="gsm8k", model=fingerprint_of(str(home / "model")), settings=settings) as opened:
+        for request in opened.missing(prompts, 2):
+            text = f"add the apples {request.index}"
+            tokens = len(tiny.tokenizer()(text).input_ids)
+            opened.add(Answer(request, text, "length" if request.index else "stop", tokens))
+    return path
+
+
+def test_inference_entropy_scores_the_samples_exactly(run: Run, store: Path, home: Path, tmp_path: Path) -> None:
+    status, said, error = run(
+        "diagnose", "inference-entropy", "--model", "model", "--samples", str(store), "--data-dir", str(tmp_path),
+        "-o", str(tmp_path / "o"),
+    )  # fmt: skip
+    assert status == 0, error
+    found = Finding.load(tmp_path / "o" / "inference-entropy.json")
+    (model,) = found.numbers["models"]
+    assert (model["samples"], model["truncated"], len(model["entropy_bits"]["values"])) == (12, 6, 2)
+    assert found.protocol["temperature"] == 0.2
+    assert "H (bits)" in said
+    # by hand: the mean entropy of the model's whole distribution over the tokens of run 0, at temperature 1
+    # (loaded from the folder: there the tokenizer becomes that of the model's type, which cuts numbers otherwise)
+    tokenizer, scored = AutoTokenizer.from_pretrained(home / "model"), tiny.model()
+    entropies: list[float] = []
+    for problem in task("gsm8k").load(tmp_path, check=False).problems:
+        text = tokenizer.apply_chat_template(
+            task("gsm8k").messages(problem), add_generation_prompt=True, tokenize=False
+        )
+        before = tokenizer(text, add_special_tokens=False).input_ids
+        answer = tokenizer("add the apples 0", add_special_tokens=False).input_ids
+        with torch.no_grad():
+            logits = scored(torch.tensor([before + answer])).logits[0, len(before) - 1 : -1]
+        entropies += torch.distributions.Categorical(logits=logits).entropy().tolist()
+    assert model["entropy_bits"]["values"][0] == pytest.approx(np.mean(entropies) / np.log(2), rel=1e-5)
+
+
+def test_samples_of_another_model_or_prompt_are_refused(run: Run, store: Path, home: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    tiny.model_folder(other, seed=1)
+    call = ("diagnose", "inference-entropy", "--samples", str(store), "-o", str(tmp_path / "o"))
+    status, _, error = run(*call, "--model", str(other), "--data-dir", str(tmp_path))
+    assert status == 1
+    assert "inference entropy is the writer's own; give the model that wrote the samples" in error
+    lines = [json.dumps({"question": f"Else {i}?", "answer": "Add. #### 5"}) + "\n" for i in range(6)]
+    (tmp_path / "gsm8k" / "test.jsonl").write_text("".join(lines))
+    status, _, error = run(*call, "--model", "model", "--data-dir", str(tmp_path))
+    assert status == 1
+    assert "was asked with another prompt" in error

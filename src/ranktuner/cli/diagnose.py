@@ -182,7 +182,7 @@ def inference_entropy(
 
     The paper's protocol is 8 samples a problem at temperature 0.2. Tables of several models can stand side by side:
 
-    Example: ranktuner diagnose inference-entropy --model runs/sft --samples evals/sft/gsm8k.jsonl --data-dir data
+    Example: ranktuner diagnose inference-entropy --model runs/sft --samples evals/sft/samples/gsm8k.jsonl
 
     Example: ranktuner diagnose inference-entropy --table sft=a/samples.parquet --table ours=b/samples.parquet
     """
