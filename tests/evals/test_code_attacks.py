@@ -117,10 +117,13 @@ ATTACKS: dict[str, tuple[str, set[str]]] = {
         function("raise {0: AssertionError, 3: StopIteration}.get(by, KeyError)"), {"wrong"}),
     "an exception that cannot be shown": (
         function("raise Odd()", "class Odd(BaseException):\n    def __str__(self): raise SystemExit"), {"wrong"}),
-    "a reply of 200 MB": (function("return 'x' * 200_000_000"), {"wrong"}),
+    "a reply of 200 MB": (function("return 'x' * 200_000_000"), {"wrong", "timeout"}),
     "a reply of a million lists": (function("return [[] for _ in range(1_000_000)]"), {"wrong", "timeout"}),
+    "a set that takes hours to build": (
+        'FORGED = b\'{"value":{"set":[\' + b",".join(b"%d" % (n * (2**61 - 1)) for n in range(1, 60000)) + b"]}}"\n'
+        + FORGE.replace("for word in", "channel.send(FORGED)\n    for word in"), {"wrong", "timeout"}),
     "a list that holds itself": (function("a = []; a += [a, a]; return a"), {"wrong"}),
-    "a generator without end": (function("while True: yield 1"), {"wrong"}),
+    "a generator without end": (function("while True: yield 1"), {"wrong", "timeout"}),
     "a crash of the interpreter": (function("import ctypes; ctypes.string_at(0)"), {"wrong"}),
     "recursion without end": (
         function("import sys; sys.setrecursionlimit(10**9)\ndef f(n): return f(n + 1) + 1\nreturn f(0)"),

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ranktuner.evals.inside.plain import PlainError, dumps, loads, pack
+from ranktuner.evals.inside.plain import PlainError, dumps, hard_keys, loads, pack
 
 SCALARS = (
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary()
@@ -140,6 +140,22 @@ def test_depth_has_a_limit_on_both_sides() -> None:
         pack(deep)
     with pytest.raises(PlainError, match="nested too deeply"):
         loads(b"[" * 100_000 + b"]" * 100_000)
+
+
+def test_keys_that_can_be_made_to_collide_are_counted() -> None:
+    """Multiples of 2^61 - 1 all have the hash 0: a set of a few ten thousand would take minutes to build."""
+    modulus = 2**61 - 1
+    assert len({hash(n * modulus) for n in range(1, 100)}) == 1
+    for value, count in (
+        ({n * modulus for n in range(1, 100)}, 99),
+        ({n: n * modulus for n in range(100)}, 0),
+        ({(n, n): [] for n in range(7)}, 7),
+        ([{"a": {Fraction(n, 3) for n in (1, 2)}}, frozenset([1j])], 3),
+        ({str(n) for n in range(100)} | set(range(100)) | {0.5, None}, 0),
+    ):
+        assert hard_keys(pack(value)) == count
+    assert hard_keys({"set": [n * modulus for n in range(1, 4)]}) == 3  # untagged, as only a hostile process sends it
+    assert hard_keys({"set": 5, "dict": [[]]}) == 1
 
 
 HOSTILE = [

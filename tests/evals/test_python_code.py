@@ -23,7 +23,7 @@ from code_cases import (
     sample,
 )  # fmt: skip
 
-from ranktuner.errors import DataError
+from ranktuner.errors import DataError, InputError
 from ranktuner.evals.graders.code_run import Time
 from ranktuner.evals.graders.code_values import same
 from ranktuner.evals.graders.python_code import grade
@@ -298,11 +298,21 @@ def test_a_reference_that_fails_or_tests_that_do_not_load_are_errors_not_verdict
     assert answer.why.startswith(
         "the reference of problem own/inputs fails its own inputs: shifted([1, 2], 3) raised IndexError"
     )
+    for value in ("float('nan')", "iter([1])"):
+        (answer,) = graded(replace(BY_INPUTS, meta={**META, "reference": f"    return {value}\n"}), RIGHT)
+        assert answer.verdict == "error"
+        assert "not accepted against itself" in answer.why
     for tests, part in (("def chek(candidate): pass", "KeyError: 'check'"), ("1 +", "SyntaxError")):
         (answer,) = graded(replace(BY_TESTS, gold={"tests": tests}), RIGHT)
         assert answer.verdict == "error"
         assert answer.why.startswith("the tests of problem own/tests do not load: ")
         assert part in answer.why
+
+
+def test_limits_that_cannot_be_are_refused() -> None:
+    for limits in ({"workers": 0}, {"seconds": 0.0}):
+        with pytest.raises(InputError, match="expected at least one worker and a time above 0"):
+            grade([], **limits)  # type: ignore[arg-type]
 
 
 BAD = [

@@ -3,13 +3,13 @@
 The sandbox is bubblewrap (`bwrap`), tried once at the start. Where it is absent or its namespaces are forbidden, as
 in many containers, `choose` refuses; with `allow_unsafe` it falls back to a limited process.
 
-**Bubblewrap protects from**: reading or writing files (visible are the interpreter with its standard library, the
-packages named, and an empty /tmp of 64 MB in memory; installed packages and data sets are not); network of every
-kind; seeing, signalling or tracing other processes; privileges (no capabilities, no new ones; as root, another user
-besides); processes that outlive the run (they go with their process namespace); fork bombs (16 processes and
-threads); memory (4 GB a process, and 4 GB together, looked at every 50 ms); endless loops (wall clock and processor
-time); floods of output (stdout and stderr go nowhere, a reply has a length limit); system calls on the list in
-`seccomp.py`, on x86_64 and aarch64.
+**Bubblewrap protects from**: reading or writing files (visible are the system's libraries, the interpreter with its
+standard library, the packages named, and an empty /tmp of 64 MB in memory; installed packages and data sets are not);
+network of every kind; seeing, signalling or tracing other processes; privileges (no capabilities, no new ones; as
+root, another user besides); processes that outlive the run (they go with their process namespace); fork bombs (16
+processes and threads); memory (4 GB a process, and 4 GB together, looked at every 50 ms); endless loops (wall clock
+and processor time); floods of output (stdout and stderr go nowhere, a reply has a length limit); system calls on the
+list in `seccomp.py`, on x86_64 and aarch64.
 
 **It does not protect from**: an error in the kernel or in bubblewrap; memory for up to 50 ms beyond the limit; use of
 two cores and of memory bandwidth while it runs; timing side channels; reading what the machine tells everybody
@@ -19,7 +19,7 @@ that is merely wrong, run the whole evaluation in one.
 **The limited process protects from**: endless loops, memory, open files and file sizes (rlimits), floods of output,
 and leaves no process in its own session alive. **It does not protect from**: anything done as the user who runs it:
 reading, changing and deleting that user's files, network, signals to other processes, processes that leave the
-session, and, where that user is root, fork bombs.
+session, reading the expected values out of the grader's memory, and, where that user is root, fork bombs.
 """
 
 from __future__ import annotations
@@ -123,10 +123,10 @@ class Sandbox:
             try:
                 conversation.send(json.dumps(setup).encode(), deadline)
                 conversation.receive(deadline)
+                conversation.send(json.dumps(job).encode(), deadline)
             except Ended as ended:
                 said = conversation.last_words()
                 raise UnsupportedError(f"the {self.kind} did not start: {ended}: {said or 'it said nothing'}") from None
-            conversation.send(json.dumps(job).encode(), deadline)
             yield conversation
 
 
@@ -185,7 +185,7 @@ class Conversation:
 
     def kill(self) -> None:
         """End the process and whatever it started."""
-        if self.process.poll() is None:
+        if self.process.returncode is None:  # not reaped: its number, and that of its group, are still its own
             tree = processes_of(self.process.pid)
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.process.pid, signal.SIGKILL)
@@ -193,9 +193,6 @@ class Conversation:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
             self.process.wait()
-        else:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.process.pid, signal.SIGKILL)  # children left behind in its session
         for pipe in (self.input, self.output, self.errors):
             pipe.close()
 
@@ -255,9 +252,14 @@ class Conversation:
             raise Ended("memory", f"used more than {self.limits.memory_bytes / 2**30:.1f} GiB of memory")
 
     def _died(self) -> Ended:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(timeout=5)
-        return Ended("died", f"the process ended before it answered (exit status {self.process.returncode})")
+        """Look at how it ended without reaping it: `kill` still needs its number."""
+        patience = time.monotonic() + 5
+        while (found := os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)) is None:
+            if time.monotonic() > patience:
+                return Ended("broken", "the process closed the grader's pipe")
+            time.sleep(0.002)
+        how = "exit status" if found.si_code == os.CLD_EXITED else "signal"
+        return Ended("died", f"the process ended before it answered ({how} {found.si_status})")
 
     def last_words(self) -> str:
         """Return what stood on the process's stderr before it confined itself."""

@@ -24,7 +24,7 @@ REFERENCE_S = 60.0
 REPLY_BYTES = 32 << 20
 """Longest value that a test program is handed."""
 SLACK_BYTES = 1 << 16
-"""A reply to an input may be this much longer than 4 times the expected value. Beyond, it is wrong without being read:
+"""A reply to an input may be this much longer than twice the expected value. Beyond, it is wrong without being read:
 rebuilding a value that cannot be equal must cost the grader nothing."""
 VERDICTS: dict[str, Verdict] = {"timeout": "timeout", "stopped": "error"}
 """Of an ended conversation; whatever else ended it is wrong."""
@@ -163,7 +163,7 @@ class Bench:
                 talk.send(frame)
                 for arguments in problem.inputs:
                     payload = talk.hear(lambda a=arguments: shown_call(problem.entry_point, a), REPLY_BYTES)  # type: ignore[misc]
-                    values.append(returned(payload, problem, arguments))
+                    values.append(self_equal(payload, problem, arguments))
                     sizes.append(len(payload))
                 return Expected(frame, values, sizes, talk.slowest_s, time.monotonic() - talk.began)
         except Judged as judged:
@@ -208,7 +208,7 @@ def read_code(talk: Talk) -> str:
 
 def load(talk: Talk) -> None:
     """Let the candidate's definitions run. From here on nothing that the process says is to be trusted."""
-    payload = talk.hear(lambda: "running the definitions")
+    payload = talk.hear(lambda: "running the definitions", SLACK_BYTES)
     if "loaded" not in fields(payload):
         raise Judged("wrong", f"running the definitions {described_reply(payload)}")
 
@@ -225,7 +225,7 @@ def check_inputs(talk: Talk, problem: CodeProblem, expected: Expected) -> str:
         def doing(arguments: list[Any] = arguments, where: str = where) -> str:
             return f"{shown_call(problem.entry_point, arguments)} ({where})"
 
-        found = returned(talk.hear(doing, SLACK_BYTES + 4 * expected.sizes[i]), problem, arguments, where)
+        found = returned(talk.hear(doing, SLACK_BYTES + 2 * expected.sizes[i]), problem, arguments, where)
         found = listed(found) if problem.outputs is not None else found
         if not (right(arguments, found, problem.atol) if right else same(found, value, problem.atol)):
             raise Judged("wrong", f"{doing()} returned {shown(found)}, expected {shown(value)}")
@@ -248,15 +248,29 @@ def returned(payload: bytes, problem: CodeProblem, arguments: list[Any], where: 
     reply = fields(payload)
     if "value" in reply:
         try:
-            return plain.unpack(reply["value"])
+            return plain.unpack_hostile(reply["value"])
         except (plain.PlainError, RecursionError) as error:
             raise Judged("wrong", f"the process wrote nonsense into the grader's pipe: {error}") from None
     call = shown_call(problem.entry_point, arguments)
     raise Judged("wrong", f"{call}{f' ({where})' if where else ''} {described_reply(payload)}")
 
 
+def self_equal(payload: bytes, problem: CodeProblem, arguments: list[Any]) -> Any:
+    """Return a value of the reference that accepts itself; an iterator or a NaN would make every answer wrong."""
+    value, again = returned(payload, problem, arguments), returned(payload, problem, arguments)
+    accepted = (
+        ORACLES[problem.oracle](arguments, value, problem.atol) if problem.oracle else same(again, value, problem.atol)
+    )
+    if not accepted:
+        call = shown_call(problem.entry_point, arguments)
+        raise Judged("error", f"{call} returned {shown(value)}, which is not accepted against itself")
+    return value
+
+
 def described_reply(payload: bytes) -> str:
     """Return for people what a call came to."""
+    if len(payload) > SLACK_BYTES:
+        return f"returned a value of {len(payload)} bytes"
     try:
         reply = fields(payload)
         if "value" in reply:

@@ -48,7 +48,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from ranktuner.errors import DataError, UnsupportedError
+from ranktuner.errors import DataError, InputError, UnsupportedError
 from ranktuner.evals import sandbox
 from ranktuner.evals.graders.code_problem import CodeProblem, read_problem
 from ranktuner.evals.graders.code_run import REFERENCE_S, Attempt, Bench, Expected, Time
@@ -70,6 +70,8 @@ def grade(
     seconds: least time limit of one call of the candidate's function; 4 s where not given
     allow_unsafe: where bubblewrap does not work, run the code in a limited process instead of refusing
     """
+    if workers < 1 or (seconds is not None and seconds <= 0):
+        raise InputError(f"workers={workers}, seconds={seconds}: expected at least one worker and a time above 0")
     bench = Bench(sandbox.choose(allow_unsafe), threading.Event())
     return _grade(items, workers, _Grading(bench, CALL_S if seconds is None else seconds))
 

@@ -196,7 +196,7 @@ def stand_in(channel: Channel) -> Callable[..., Any]:
         channel.send(b"[" + plain.dumps([list(args), kwargs]) + b"]")
         reply = json.loads(channel.receive())
         if "value" in reply:
-            return plain.unpack(reply["value"])
+            return plain.unpack_hostile(reply["value"])
         name, message = reply.get("raised") or ["TypeError", f"the candidate returned {reply.get('unplain')}"]
         known = getattr(builtins, str(name), None)
         if isinstance(known, type) and issubclass(known, Exception) and not issubclass(known, UNRAISED):

@@ -24,6 +24,10 @@ BIG = 1 << 62
 """Above it an integer travels in hexadecimal: Python refuses decimal text of more than 4,300 digits."""
 
 
+MAX_HARD_KEYS = 5_000
+HASHED = {"set", "frozenset", "dict"}
+
+
 class PlainError(ValueError):
     """A value that is not plain data, or text that is not a packed value."""
 
@@ -46,6 +50,33 @@ def loads(text: bytes) -> Any:
 def pack(value: Any) -> Any:
     """Return `value` as JSON-able structure; PlainError where it is not plain data."""
     return _pack(value, 0, [MAX_NODES])
+
+
+def hard_keys(packed: Any) -> int:
+    """Return how many keys and set elements have a hash for which collisions can be made: tuples, huge integers, ...
+
+    Thousands of them with one hash make building a set take minutes, in whichever process builds it. Strings have a
+    secret hash, and integers below 2^61 are their own.
+    """
+    count, left = 0, [packed]
+    while left:
+        item = left.pop()
+        if type(item) is list:
+            left += item
+        elif type(item) is dict:
+            for name, content in item.items():
+                left.append(content)
+                if name in HASHED and type(content) is list:
+                    keys = [v[0] if type(v) is list and v and name == "dict" else v for v in content]
+                    count += sum(type(k) in (dict, list) or (type(k) is int and abs(k) >= 1 << 60) for k in keys)
+    return count
+
+
+def unpack_hostile(packed: Any) -> Any:
+    """Return the value of a packed structure from a candidate; PlainError also where building it could take hours."""
+    if hard_keys(packed) > MAX_HARD_KEYS:
+        raise PlainError(f"more than {MAX_HARD_KEYS:,} keys that are neither strings nor small numbers")
+    return unpack(packed)
 
 
 def _pack(value: Any, depth: int, left: list[int]) -> Any:
