@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ranktuner import bounds as bounds
     from ranktuner import methods as methods
+    from ranktuner import train as train
     from ranktuner.head import Attachment as Attachment
     from ranktuner.head import Scored as Scored
     from ranktuner.head import attach as attach
@@ -49,6 +50,7 @@ _PUBLIC = {
     "Attachment": "ranktuner.head",
     "Scored": "ranktuner.head",
     "bounds": "ranktuner.bounds",
+    "train": "ranktuner.train",
 }
 """Public name -> module; a name equal to its module's last part is the module itself."""
 

@@ -60,9 +60,13 @@ def settings(folder: Path, output: str, **flags: Any) -> dict[str, Any]:
 
 def run(folder: Path, output: str, sets: tuple[str, ...] = (), resume: bool = False, **flags: Any) -> Path:
     """Make a run in this process; return its folder."""
+    import gc
+
     from ranktuner.train.config import read_config
     from ranktuner.train.run import train
 
+    # Every run collects garbage; what the libraries made when they were imported need not be looked through each time.
+    gc.freeze()
     config = read_config(flags=settings(folder, output, **flags), sets=("checkpoint.keep=99", *sets))
     return train(config, resume=resume, quiet=True).output
 

@@ -35,15 +35,15 @@ def reference(folder: Path) -> dict[str, Path]:
     return {m: runs.run(folder, f"reference-{i}", method=m, micro_batch=8) for i, m in enumerate(METHODS)}
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("micro", [1, 2])
+@pytest.mark.parametrize(("micro", "method"), [*((1, m) for m in METHODS), *((2, m) for m in METHODS[3:7])])
 def test_micro_batches_change_nothing(folder: Path, reference: dict[str, Path], method: str, micro: int) -> None:
     cut = runs.run(folder, f"micro-{micro}-{METHODS.index(method)}", method=method, micro_batch=micro)
     runs.assert_same(reference[method], cut)
 
 
-@pytest.mark.parametrize("method", ["ranktuner(prior=prob)", "talr", "entropy-reg"])
-@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize(
+    ("side", "method"), [("left", "ranktuner(prior=prob)"), ("left", "entropy-reg"), ("right", "talr")]
+)
 def test_padding_changes_nothing(
     folder: Path, reference: dict[str, Path], method: str, side: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -86,9 +86,14 @@ def _last_eval(output: Path) -> float:
 def test_two_processes_are_one(folder: Path, alone: dict[str, Path]) -> None:
     runs.launch(jobs(folder, "ddp", save_every=1), 2)
     assert_like_alone(folder, "ddp", alone, "DDP")
-    resume_from(folder, "ddp", 2)
-    runs.launch([{**job, "resume": True} for job in jobs(folder, "ddp-again", save_every=1)], 2)
-    assert_like_alone(folder, "ddp-again", alone, "DDP")
+
+
+@pytest.mark.slow
+def test_two_processes_resume(folder: Path, alone: dict[str, Path]) -> None:
+    runs.launch(jobs(folder, "pair", save_every=1), 2)
+    resume_from(folder, "pair", 2)
+    runs.launch([{**job, "resume": True} for job in jobs(folder, "pair-again", save_every=1)], 2)
+    assert_like_alone(folder, "pair-again", alone, "DDP")
 
 
 @pytest.mark.slow

@@ -45,7 +45,7 @@ class Job:
         return self.prepared.plan
 
 
-class Trainer(SFTTrainer):  # type: ignore[misc]
+class Trainer(SFTTrainer):
     """Our SFTTrainer with padding-free optimiser batches, exact telemetry and atomic checkpoints."""
 
     def __init__(self, *, job: Job, metrics: MetricsFile | None, display: Display, **arguments: Any) -> None:
