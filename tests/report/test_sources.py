@@ -127,3 +127,31 @@ def test_a_file_that_is_no_finding(tmp_path: Path) -> None:
 def test_paths_of_the_machine_do_not_reach_the_page(tmp_path: Path) -> None:
     demo.run(tmp_path / "deep" / "er" / "runs" / "a", "sft", 0, steps=2)
     assert read([tmp_path / "deep"]).runs[0].path == "er/runs/a"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "notice"),
+    [
+        ("running", "the run is still going or was killed"),
+        ("stopped", "the run did not finish (stopped)"),
+        ("failed: NonFiniteError: sequence 3", "the run did not finish (failed: NonFiniteError: sequence 3)"),
+    ],
+)
+def test_a_run_that_did_not_finish_says_so(tmp_path: Path, outcome: str, notice: str) -> None:
+    folder = demo.run(tmp_path / "run", "sft", 0, steps=5)
+    record = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**record, "outcome": outcome}))
+    sources = read([folder])
+    assert len(sources.notices) == 1
+    assert notice in sources.notices[0]
+    assert len(sources.runs[0].metrics) == 5
+
+
+def test_a_held_out_evaluation_alone_is_not_the_first_step(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text(
+        '{"step": 0, "eval_nll": 2.0}\n{"step": 1, "nll": 1.5}\n{"step": 2, "nll": 1.0}\n{"step": 2, "eval_nll": 1.1}\n'
+    )
+    run = read([tmp_path]).runs[0]
+    assert [record["step"] for record in run.metrics] == [0, 1, 2]
+    assert run.metrics[2] == {"step": 2, "nll": 1.0, "eval_nll": 1.1}
+    assert [end["nll"] for end in run.ends] == [1.5, 1.0]

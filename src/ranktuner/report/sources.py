@@ -157,6 +157,11 @@ def _read_run(folder: Path, config: Mapping[str, Any], notices: list[str]) -> Ru
     where = _shown(folder)
     if not (folder / RUN).exists():
         notices.append(f"{where}/{RUN} is missing: the run is unfinished or was killed; its settings are not shown.")
+    outcome = config.get("outcome", "finished")
+    if outcome == "running":
+        notices.append(f"{where}: the run is still going or was killed; what it has written so far is shown.")
+    elif outcome != "finished":
+        notices.append(f"{where}: the run did not finish ({outcome}); what it wrote is shown.")
     metrics = _read_metrics(folder / METRICS, notices)
     if not metrics:
         notices.append(f"{where}: the run has not finished a step yet; there is nothing to draw of its training.")
