@@ -11,10 +11,14 @@ import numpy as np
 import pytest
 import tiny
 import torch
-from transformers import AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from ranktuner.cli import main
 from ranktuner.cli.sources import named
+from ranktuner.data.encode import Encoder
+from ranktuner.data.rows import open_rows
+from ranktuner.diagnostics.collect import score_examples
+from ranktuner.diagnostics.making import Scorer
 from ranktuner.diagnostics.noise import planted_tokens
 from ranktuner.diagnostics.table import read_table
 from ranktuner.errors import InputError
@@ -192,6 +196,27 @@ def test_inspect_data_ranks_writes_and_is_judged(run: Run, tmp_path: Path) -> No
     assert all(kind["planted"] == 4 for kind in kinds.values())
     assert "AUC" in said
     assert all(set(kind["by_trace"]) == {"passage", "ending"} for kind in kinds.values())
+
+
+def test_an_adapter_is_scored_with_its_base(home: Path, tmp_path: Path) -> None:
+    from peft import LoraConfig, get_peft_model
+
+    base = AutoModelForCausalLM.from_pretrained(home / "model")
+    torch.manual_seed(0)
+    config = LoraConfig(r=2, target_modules=["q_proj", "v_proj"], init_lora_weights=False, task_type="CAUSAL_LM")
+    adapted = get_peft_model(base, config)
+    adapted.save_pretrained(tmp_path / "adapter")
+    AutoTokenizer.from_pretrained(home / "model").save_pretrained(tmp_path / "adapter")
+    rows = list(open_rows(home / "train.jsonl"))[:2]
+    table = Scorer.load(str(tmp_path / "adapter")).table(tmp_path / "a.parquet", rows, "a")
+    plain = Scorer.load(str(home / "model")).table(tmp_path / "b.parquet", rows, "b")
+    merged = adapted.merge_and_unload().eval()
+    encoder = Encoder(AutoTokenizer.from_pretrained(home / "model"))
+    scored = list(score_examples(merged, encoder.encode(rows)))
+    expected = torch.cat([s.signals.nll for s in scored]).numpy()
+    np.testing.assert_allclose(table.nll, expected, rtol=1e-4, atol=1e-5)
+    assert np.abs(table.nll - plain.nll).max() > 1e-3
+    assert table.meta["model_fingerprint"] != plain.meta["model_fingerprint"]
 
 
 # --- bad input -------------------------------------------------------------------------------------------------------

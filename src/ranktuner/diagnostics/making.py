@@ -61,7 +61,9 @@ class Scorer:
 
         if dtype not in DTYPES:
             raise InputError(f"dtype {dtype!r}: expected one of {', '.join(DTYPES)}")
-        if not Path(name).expanduser().is_dir() and (name.count("/") != 1 or name[0] in "./~"):
+        folder = Path(name).expanduser()
+        name = str(folder) if folder.is_dir() else name
+        if not folder.is_dir() and (name.count("/") != 1 or name[0] in "./~"):
             # Not even the shape of a hub id: said at once, before anything asks the network.
             raise InputError(f"model {name}: there is no such folder; expected a model folder or a hub id owner/name")
         try:
