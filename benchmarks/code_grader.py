@@ -102,7 +102,9 @@ def agreement(theirs: Path, problems: list[Problem], count: int, workers: int) -
             passed = row["base_status"] == "pass" and (name == "base" or row["plus_status"] == "pass")
             table[f"evalplus {'pass' if passed else 'fail'}, ours {ours.verdict}"] += 1
             if passed != (ours.verdict == "correct"):
-                differ.append({"problem": problem.id, "index": sample.index, "evalplus": row, "ours": ours.why})
+                failed = len(row["base_fail_tests"] or []) + len(row["plus_fail_tests"] or [])
+                status = f"base {row['base_status']}, plus {row['plus_status']}, {failed} failed inputs named"
+                differ.append({"problem": problem.id, "index": sample.index, "evalplus": status, "ours": ours.why})
         found[name] = {"samples": len(items), "table": dict(table), "differ": differ}
     return found
 
@@ -136,6 +138,8 @@ def main() -> None:
         numbers,
         {"unit": "samples", "samples_per_problem": given.samples, "workers": given.workers, "sandbox": choose().kind},
         provenance(
+            command=f"benchmarks/code_grader.py --samples {given.samples}"
+            + (" --agreement FILE" if given.agreement else ""),
             cpu=processor(),
             cores=os.cpu_count(),
             kernel=platform.release(),
@@ -143,6 +147,7 @@ def main() -> None:
                 ["bwrap", "--version"], capture_output=True, text=True, check=False
             ).stdout.strip(),
             load_before=round(began, 2),
+            load_after=round(os.getloadavg()[0], 2),
         ),
     )
     print(finding.to_json())
