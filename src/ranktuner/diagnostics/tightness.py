@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from ranktuner import bounds
-from ranktuner.diagnostics.summaries import describe, grid, histogram, need, provenance_of
+from ranktuner.diagnostics.summaries import describe, grid, histogram, need, provenance_of, rounded
 from ranktuner.diagnostics.table import TokenTable
 from ranktuner.findings import Finding
 
@@ -26,7 +26,7 @@ TOLERANCE = {"float32": 5e-6, "bfloat16": 5e-6, "float16": 5e-6, "float64": 1e-1
 float64): a sum of V exponentials and V p log p terms, rounded to fp32, moves p, 2^H and p_max by up to a few 1e-6."""
 BITS_TOLERANCE = 2e-6
 """Rounding of an entropy below 2 bits, in fp32; allowed before h is inverted."""
-POINTS = 2000
+POINTS = 1000
 GAP_EDGES = np.linspace(0.0, 1.0, 51)
 P_EDGES = np.linspace(0.0, 1.0, 41)
 
@@ -71,10 +71,10 @@ def _of_set(name: str, table: TokenTable) -> dict[str, Any]:
         "rank_p": _density("rank", rank, rank_edges, "p", p, P_EDGES),
         "entropy_expected_rank": _density("entropy_bits", bits, bits_edges, "expected_rank", expected, expected_edges),
         "points": {
-            "p": p[few].tolist(),
+            "p": rounded(p[few]),
             "rank": table.rank[few].tolist(),
-            "entropy_bits": bits[few].tolist(),
-            "expected_rank": expected[few].tolist(),
+            "entropy_bits": rounded(bits[few]),
+            "expected_rank": rounded(expected[few]),
         },
     }
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ranktuner.diagnostics.summaries import need, provenance_of, weights_of
+from ranktuner.diagnostics.summaries import need, provenance_of, rounded, weights_of
 from ranktuner.diagnostics.table import TokenTable
 from ranktuner.errors import InputError, nearest
 from ranktuner.findings import Finding
@@ -15,7 +15,6 @@ from ranktuner.findings import Finding
 MOST_TOKENS = 6000
 """Of one view: 16 numbers a token make about 1 MB of JSON."""
 UNDER_LEARNED = 0.05
-_DIGITS = 5
 
 
 def tokens(
@@ -104,18 +103,13 @@ def _columns(table: TokenTable, weights: Mapping[str, Any], a: int, b: int) -> d
     plain = {"text": table.text[a:b].tolist()} | {
         name: getattr(table, name)[a:b].tolist() for name in ("start", "end", "rank")
     }
-    rounded = ("p", "nll", "entropy_bits", "p_max", "expected_rank", "s", "k", "indicator")
+    floats = ("p", "nll", "entropy_bits", "p_max", "expected_rank", "s", "k", "indicator")
     return (
         plain
-        | {name: _rounded(getattr(table, name)[a:b]) for name in rounded}
-        | {"weights": {method: _rounded(w[a:b]) for method, w in weights.items()}}
+        | {name: rounded(getattr(table, name)[a:b]) for name in floats}
+        | {"weights": {method: rounded(w[a:b]) for method, w in weights.items()}}
     )
 
 
-def _rounded(values: Any) -> list[float]:
-    """Five significant digits: more than any page shows, and half the bytes."""
-    return [float(f"{v:.{_DIGITS}g}") for v in values]
-
-
 def _range(values: Any) -> list[float]:
-    return _rounded([values.min(), values.max()])
+    return rounded([values.min(), values.max()])
