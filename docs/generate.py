@@ -8,6 +8,7 @@ from pathlib import Path
 from ranktuner import spec
 from ranktuner.methods import TABLE
 from ranktuner.registry import method
+from ranktuner.train.reference import settings_tables
 
 HERE = Path(__file__).parent
 
@@ -55,7 +56,15 @@ def _section(name: str) -> list[str]:
     return lines
 
 
-PAGES = {"methods.md": methods_page}
+def training_page() -> str:
+    """Return docs/training.md with its table of settings taken from the schema."""
+    text = (HERE / "training.md").read_text(encoding="utf-8")
+    start, end = text.index("<!-- settings"), text.index("<!-- end of settings")
+    first = text.index("\n", start) + 1
+    return text[:first] + "\n" + settings_tables() + text[end:]
+
+
+PAGES = {"methods.md": methods_page, "training.md": training_page}
 
 
 def main() -> int:

@@ -75,8 +75,8 @@ for step in range(args.steps):
     attachment.step()
     line = rt.summarize(attachment.pop_metrics())
     print(
-        f"step {step + 1}: loss {line['loss']:.6f}  nll {line['nll']:.6f}  mean weight {line['weight_mean']:.4f}  "
-        f"effective tokens {line['effective_tokens']:.1%}  top-1 {line['top1']:.1%}  gradient {float(norm):.4f}"
+        f"step {step + 1}: loss {line['loss']:.6g}  nll {line['nll']:.6g}  mean weight {line['weight_mean']:.6g}  "
+        f"effective tokens {line['effective_tokens']:.1%}  top-1 {line['top1']:.1%}  gradient {float(norm):.6g}"
     )
 
 attachment.detach()

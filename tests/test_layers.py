@@ -54,7 +54,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "diagnostics": {"head", "data", "align", "bounds", "signals", "registry", "methods", "findings", "errors", "evals"},
     "report": {"findings", "errors"},
 }
-EVERYTHING = {"compare", "demo", "cli", "__init__"}
+EVERYTHING = {"compare", "demo", "cli", "__init__", "__main__"}
 NO_TORCH_AT_IMPORT = {"errors", "findings", "report", "evals", "cli", "data", "__init__"}
 
 
