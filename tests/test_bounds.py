@@ -81,6 +81,14 @@ def test_xi(kind: str, rank: int, bound: float) -> None:
     assert abs(got / oracle.xi(rank, mpf(bound), kind) - 1) <= F64
 
 
+def test_logarithmic_mean_of_nearly_equal_numbers_keeps_its_digits() -> None:
+    apart = [sign * 10.0**-n * step for n in range(1, 13) for step in (1.1, 2.3, 4.7, 7.9) for sign in (1, -1)]
+    bound = t64(*(300 * (1 + x) for x in apart))
+    got = bounds.xi(torch.full((len(apart),), 300), bound, "logarithmic")
+    for value, s in zip(got.tolist(), bound.tolist(), strict=True):
+        assert abs(value / oracle.xi(300, mpf(s), "logarithmic") - 1) <= F64, f"s = {s!r}"
+
+
 @pytest.mark.parametrize("kind", XI)
 def test_xi_lies_between_rank_and_bound(kind: str) -> None:
     draw = random.Random(7)
@@ -130,7 +138,7 @@ def test_indicator(f: str, g: str) -> None:
 @pytest.mark.parametrize("f", list(oracle.F))
 @pytest.mark.parametrize("g", list(oracle.LOG_G))
 def test_surrogate_indicator(f: str, g: str) -> None:
-    nll = [0.0, 1e-15, 1e-6, 0.1, 0.7, 1.0, 3.0, 11.0, 36.0, 37.0, 105.0, 709.0, 746.0, 1e4]
+    nll = [0.0, 1e-15, 1e-6, 0.1, 0.7, 1.0, 3.0, 11.0, 19.9, 20.5, 25.0, 36.0, 37.0, 105.0, 709.0, 746.0, 1e4]
     for bound in (1.0, 1 + 1e-9, 1.5, 17.0, 40_000.0):
         got = bounds.surrogate_indicator(t64(*nll), t64(bound).expand(len(nll)), f, g).tolist()
         for value, n in zip(got, nll, strict=True):
