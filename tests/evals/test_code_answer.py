@@ -61,6 +61,11 @@ ANSWERS = {
     "a whole program without a fence": "import math\n\ndef area(side):\n    return math.pow(side, 2)\n",
     "a whole program with the prompt before it": PROMPT + "    return side ** 2\n",
     "the prompt's function repeated with a body": LAST + "    return side ** 2\n",
+    "prose and then a program, without a fence": "Here is the function:\n\ndef area(side):\n    return side * side\n",
+    "prose, imports and a program, without a fence":
+        "Sure, from me to you!\nfrom math import pow as power\n\ndef area(side):\n    return power(side, 2)\n",
+    "a constant behind": "    return side ** TWO\n\nTWO = 2\n",
+    "examples that assign": "    result = side ** 2\n    return result\n\nresult = area(input())\nx: int = 1 / 0\n",
     "thoughts with a wrong draft": "<think>\n```python\ndef area(side):\n    return 0\n```\n</think>\n" + FENCED,
     "a decorated helper behind":
         "    return twice(side) * side / 2\n\nimport functools\n@functools.cache\ndef twice(x): return 2 * x\n",

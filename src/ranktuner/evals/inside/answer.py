@@ -3,15 +3,15 @@
 In order, the first that parses and gives the function a body of its own is taken:
 
 1. The last fenced block (``` or ~~~; marked python, py, python3, or unmarked) that defines the function at its top
-   level: a corrected version comes after the first try. A fence that is never closed runs to the end. 2. The whole
-   text, where it defines the function itself. 3. A continuation: the prompt and the text behind it; where that does
-   not parse, with the first line indented as a body (chat models and `strip()` lose that), and then the same with
-   fenced blocks.
+   level: a corrected version comes after the first try. A fence that is never closed runs to the end.
+2. The whole text, where it defines the function itself; or the text from its first line of code on.
+3. A continuation: the prompt and the text behind it; where that does not parse, with the first line indented as a
+   body (chat models and `strip()` lose that). The same with fenced blocks.
 
 In 1 and 2 the prompt goes before, so that its imports and helpers are there; the block's own definitions come later
-and win. A tail that does not parse (prose after the code, an answer cut short) is dropped line by line. Statements at
-top level after the function which are not definitions, imports or assignments are examples of use, and are dropped
-too.
+and win. A tail that does not parse (prose after the code, an answer cut short) is dropped line by line. Behind the
+function only definitions, imports, and assignments to names that the definitions use are kept: other statements there
+are examples of use, which may ask for input or fail.
 """
 
 from __future__ import annotations
@@ -24,11 +24,9 @@ FENCE = re.compile(
     r"^[ \t]*(?P<mark>```+|~~~+)[ \t]*(?P<language>[\w+.-]*)[^\n]*\n(?P<code>.*?)(?:^[ \t]*(?P=mark)[ \t]*$|\Z)",
     re.M | re.S,
 )
+CODE = re.compile(r"^(?:import|from|def|class|@)\b", re.M)
 PYTHON = {"", "python", "py", "python3", "py3"}
-KEPT_BEHIND = (
-    ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign,
-    ast.AugAssign,
-)  # fmt: skip
+DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 MAX_CHARACTERS = 400_000
 
 
@@ -64,7 +62,9 @@ def readings(text: str, prompt: str, entry_point: str) -> Iterator[tuple[str, st
         if match := heads.search(block):
             yield prelude, block, block.count("\n", 0, match.start()) + 1
     if not blocks and (match := heads.search(text)):
-        yield prelude, text, text.count("\n", 0, match.start()) + 1
+        starts = [m.start() for m in CODE.finditer(text, 0, match.start())]
+        for start in dict.fromkeys([0, *starts[:1], match.start()]):  # prose may stand before it, without a fence
+            yield prelude, text[start:], text.count("\n", start, match.start()) + 1
     for body in [text] if not blocks else reversed(blocks):
         yield prompt, body, 1
         first = body.lstrip("\n")
@@ -112,9 +112,11 @@ def parsing_prefix(before: str, code: str, entry_point: str, least_lines: int) -
 def kept_lines(tree: ast.Module, entry_point: str, ahead: int) -> set[int] | None:
     """Return the numbers of the lines of the code (which stands behind `ahead` lines) to run.
 
-    All up to the end of the function; behind it the definitions, imports and assignments. None: it has no body there.
+    All up to the end of the function; behind it the definitions, imports, and assignments to names that the definitions
+    use. None: the function has no body there.
     """
     kept: set[int] | None = None
+    wanted = set().union(*(names_from_outside(node) for node in tree.body if isinstance(node, DEFINITIONS)))
     for node in tree.body:
         last = (node.end_lineno or 0) - ahead
         if kept is None:
@@ -124,10 +126,17 @@ def kept_lines(tree: ast.Module, entry_point: str, ahead: int) -> set[int] | Non
                 and not (isinstance(node, ast.FunctionDef) and not has_body(node, ahead))
             ):
                 kept = set(range(1, last + 1))
-        elif isinstance(node, KEPT_BEHIND):
+        elif isinstance(node, (*DEFINITIONS, ast.Import, ast.ImportFrom)) or any(defines(node, n) for n in wanted):
             first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
             kept |= set(range(first - ahead, last + 1))
     return kept
+
+
+def names_from_outside(definition: ast.AST) -> set[str]:
+    """Return the names that a definition reads and does not set itself."""
+    names = [node for node in ast.walk(definition) if isinstance(node, ast.Name)]
+    own = {node.id for node in names if not isinstance(node.ctx, ast.Load)}
+    return {node.id for node in names} - own - {node.arg for node in ast.walk(definition) if isinstance(node, ast.arg)}
 
 
 def defines(node: ast.stmt, name: str) -> bool:
