@@ -1,7 +1,7 @@
 """How long 2,000 ordinary mathematical answers take to grade, and what math-verify's defaults say of our list.
 
 An ordinary answer is a page of reasoning that ends in a boxed gold of a public set, written as models write it: half of
-them right in other spellings, half of them wrong by a digit. The limit is 60 s on two cores.
+them right in other spellings, half wrong by a digit (golds without digits stay right). The limit is 60 s on two cores.
 
     python benchmarks/math_grader.py --data DIR                # stores benchmarks/results/math_grader.json
 """
@@ -37,7 +37,7 @@ OTHER_SPELLINGS = (
 
 
 def ordinary(data: Path, count: int) -> list[tuple[Problem, Sample]]:
-    """Return `count` answers over all problems of the sets, every second one wrong by its first digit."""
+    """Return `count` answers over all problems of the sets, every second one wrong by its first digit (one without digits stays right)."""
     problems = [p for name in SETS for p in task(name).load(data, check=False).problems]
     step = len(problems) / count
     items = []

@@ -64,6 +64,16 @@ def test_a_late_answer_is_killed_even_in_a_c_call_and_the_rest_goes_on() -> None
     assert time.monotonic() - start < 20
 
 
+def test_an_answer_that_runs_over_while_the_next_is_waited_for_is_a_timeout_too() -> None:
+    def items() -> Iterator[tuple[Problem, Sample]]:
+        yield item("", "spin")
+        time.sleep(8)  # a slow generator; the worker's own alarm ends it after 1 + 5 s
+        yield item("", "say 1")
+
+    grades = list(pool.grade(items(), rule="pool_rules:act", workers=2, seconds=1))
+    assert [g.verdict for g in grades] == ["timeout", "correct"]
+
+
 def test_a_worker_that_dies_is_an_error_and_is_replaced() -> None:
     grades = verdicts(["say 1", "die", "say 2"], workers=1, seconds=20)
     assert [g.verdict for g in grades] == ["correct", "error", "correct"]

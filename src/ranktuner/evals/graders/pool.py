@@ -200,6 +200,9 @@ class _Worker:
             )
         self.kill()
         self.place = None
+        return self._timeout()
+
+    def _timeout(self) -> Grade:
         return Grade("timeout", None, f"the grader was stopped after {self.seconds:g} s")
 
     def died(self) -> Grade:
@@ -212,6 +215,8 @@ class _Worker:
                 f"a grading worker ended with code {code} before it could start; see its message above"
             )
         self.place = None
+        if code == -signal.SIGALRM:  # nobody looked while it ran over: the items themselves were waited for
+            return self._timeout()
         return Grade("error", None, f"the grader's process ended with code {code} (out of memory?)")
 
     def kill(self) -> None:
