@@ -8,7 +8,7 @@ import pytest
 import tiny
 import torch
 
-from ranktuner.errors import InputError, UnsupportedError
+from ranktuner.errors import InputError, RankTunerError, UnsupportedError
 from ranktuner.evals.generators import kv_rows
 from ranktuner.evals.generators.hf import TransformersGenerator
 from ranktuner.evals.generators.kv_rows import fill_gaps
@@ -75,16 +75,44 @@ CASES = {
 @pytest.mark.parametrize("settings", [Settings(1.0, 1.0, 40), Settings(0.7, 0.9, 40), Settings(0.0, 1.0, 40)], ids=str)
 @pytest.mark.parametrize(("kind", "changes"), CASES.values(), ids=CASES)
 def test_equals_one_sample_at_a_time_without_a_cache(kind: str, changes: dict, settings: Settings, monkeypatch) -> None:
-    """Rows join and leave all the time (batch 7), and narrow buffers make them move."""
+    """Rows join and leave all the time (batch 5), and narrow buffers make them move."""
     monkeypatch.setattr(kv_rows, "COLUMNS", 16)
-    g = generator(kind, batch=7, **changes)
-    requests = requests_for("t", prompts(9), 3, 0, {})
+    g = generator(kind, batch=5, **changes)
+    requests = requests_for("t", prompts(6), 2, 2, {})  # a seed with which some answers end early in every case
     answers = by_key(list(g.generate(requests, settings)))
     assert answers == {(r.problem, r.index): written_alone(g, r, settings) for r in requests}
     if settings.temperature == 1.0:
         assert {finish for _, finish, _ in answers.values()} == {"stop", "length"}, (
             "the case needs rows that leave early"
         )
+
+
+@pytest.mark.parametrize("columns", [1, 60, 200, 700])
+def test_rows_that_memory_does_not_hold_wait_and_come_out_the_same(columns: int, monkeypatch) -> None:
+    """Memory for so many columns in all: from one row at a time to nearly all rows."""
+    monkeypatch.setattr(kv_rows, "COLUMNS", 8)
+    g, settings = generator(batch=20), Settings(1.0, 1.0, 30)
+    requests = requests_for("t", prompts(6), 3, 0, {})
+    free = by_key(list(g.generate(requests, settings)))
+    monkeypatch.setattr(g, "memory", lambda: columns * g.cell)
+    shapes = watch(g)
+    assert by_key(list(g.generate(requests, settings))) == free
+    rows = [count for count, width in shapes if width == 1]
+    assert max(rows) <= max(1, columns // 8)
+    assert columns > 1 or set(rows) == {1}
+    assert g.cell == 2 * 2 * 8 * 2 * 4  # layers, heads, their size, keys and values, bytes
+
+
+def test_running_out_of_memory_says_what_to_do(monkeypatch) -> None:
+    g = generator(batch=8)
+    assert g.cell
+
+    def full(*_, **__):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(g.model, "forward", full)
+    with pytest.raises(RankTunerError, match="what is finished is kept; run the same command with --batch 4"):
+        list(g.generate(requests_for("t", prompts(2), 1, 0, {}), Settings()))
 
 
 def test_a_sample_does_not_depend_on_its_neighbours() -> None:
@@ -116,6 +144,7 @@ def watch(g: TransformersGenerator) -> list[tuple[int, ...]]:
 
 def test_a_prompt_is_run_once_for_all_samples_of_its_problem() -> None:
     g = generator(batch=8)
+    assert g.cell  # runs one token, once
     shapes = watch(g)
     answers = list(g.generate(requests_for("t", prompts(5), 4, 0, {}), Settings(1.0, 1.0, 8)))
     assert len(answers) == 20
@@ -124,6 +153,7 @@ def test_a_prompt_is_run_once_for_all_samples_of_its_problem() -> None:
 
 def test_finished_rows_are_not_run_again() -> None:
     g = generator(batch=32)
+    assert g.cell
     shapes = watch(g)
     answers = list(g.generate(requests_for("t", prompts(4), 8, 0, {}), Settings(1.0, 1.0, 60)))
     # The first token of each sample comes from the prompt's own run.

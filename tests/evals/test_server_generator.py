@@ -51,11 +51,10 @@ class Server:
                     number = len(outer.asked)
                     outer.now += 1
                     outer.most_at_once = max(outer.most_at_once, outer.now)
-                try:
-                    self.reply(outer.behave(body, number))
-                finally:
-                    with outer.lock:
-                        outer.now -= 1
+                made = outer.behave(body, number)
+                with outer.lock:  # before the reply: it lets the client ask the next
+                    outer.now -= 1
+                self.reply(made)
 
             def reply(self, made: Reply) -> None:
                 if made is None:

@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ranktuner.errors import InputError, UnsupportedError
+from ranktuner.errors import InputError, RankTunerError, UnsupportedError
 from ranktuner.evals.generators import cut_at_stop
 from ranktuner.evals.generators.fingerprint import fingerprint_of
-from ranktuner.evals.generators.kv_rows import Rows, fill_gaps
+from ranktuner.evals.generators.kv_rows import Rows, cell_of, fill_gaps
 from ranktuner.evals.generators.noise import draw
 from ranktuner.evals.generators.prompting import form_of, need_folder, prompt_ids
 from ranktuner.evals.samples import Answer, Request, Settings
@@ -30,6 +32,11 @@ BATCH_ELSEWHERE = 256
 
 PREFILL_TOKENS = 16_384
 """At most this many prompt tokens, padding included, are run in one forward."""
+
+MEMORY_SHARE = 0.6
+"""Share of the free memory for keys and values; the rest is for logits, activations and others."""
+
+MEMINFO = Path("/proc/meminfo")
 
 
 @dataclass
@@ -125,6 +132,27 @@ class TransformersGenerator:
             for at in range(0, len(group), self.batch):
                 yield _Prompt(ids, group[at : at + self.batch], min(settings.max_new_tokens, room))
 
+    @cached_property
+    def cell(self) -> int:
+        """Bytes of keys and values of one token, found by running one."""
+        import torch
+        from transformers import DynamicCache
+
+        cache = DynamicCache()
+        with torch.inference_mode():
+            self.model(torch.zeros(1, 1, dtype=torch.long, device=self.model.device), past_key_values=cache)
+        return cell_of(cache)
+
+    def memory(self) -> int:
+        """Return the bytes that keys and values may take: a share of what is free now."""
+        import torch
+
+        if self.model.device.type == "cuda":
+            return int(MEMORY_SHARE * torch.cuda.mem_get_info(self.model.device)[0])
+        lines = MEMINFO.read_text().splitlines() if MEMINFO.exists() else []
+        free = next((int(line.split()[1]) for line in lines if line.startswith("MemAvailable")), 8 * 2**20)
+        return int(MEMORY_SHARE * 1024 * free)
+
     def encode(self, request: Request) -> list[int]:
         """Return the prompt's tokens; see `prompt_ids`."""
         return prompt_ids(self.tokenizer, request.prompt)
@@ -142,7 +170,7 @@ class _Decoding:
         self.device = generator.model.device
         total = sum(len(prompt.requests) for prompt in waiting)
         self.rows: list[_Row] = []
-        self.kv = Rows(min(generator.batch, max(total, 1)))
+        self.kv = Rows(min(generator.batch, max(total, 1)), generator.memory(), generator.cell)
         # A stop string is looked for in the text of the last tokens; each of its characters may be a token of its own.
         self.tail = max((len(s) for s in settings.stop), default=0) + 8
 
@@ -150,18 +178,26 @@ class _Decoding:
         import torch
 
         while self.rows or self.waiting:
-            with torch.inference_mode():
-                answers = self._admit()
-                if not answers and self.rows:
-                    answers = self._step()
+            try:
+                with torch.inference_mode():
+                    answers = self._admit()
+                    if not answers and self.rows:
+                        answers = self._step()
+            except torch.OutOfMemoryError as error:
+                raise RankTunerError(
+                    f"out of memory with {len(self.rows)} rows at once: what is finished is kept; run the same command "
+                    f"with --batch {max(1, self.generator.batch // 2)} to go on"
+                ) from error
             yield from answers
 
     def _admit(self) -> list[Answer]:
         """Run the next prompts for which there is room, all their samples at once, and draw the first tokens."""
         taken: list[_Prompt] = []
-        free = self.kv.capacity - len(self.rows)
+        # The first is the longest, so it gives the width of the padded prompts.
+        free = self.kv.free(len(self.waiting[0].ids)) if self.waiting else 0
+        if not self.rows and self.waiting and len(self.waiting[0].requests) > free:
+            self._split(free)
         while self.waiting and len(self.waiting[0].requests) <= free:
-            # The first is the longest, so it gives the width of the padded prompts.
             if taken and (len(taken) + 1) * len(taken[0].ids) > PREFILL_TOKENS:
                 break
             taken.append(self.waiting.popleft())
@@ -175,6 +211,20 @@ class _Decoding:
         at = len(self.rows)
         self.rows += new
         return self._extend(range(at, len(self.rows)), logits_PV[picks])
+
+    def _split(self, free: int) -> None:
+        """Divide the first prompt's requests, where memory holds fewer rows than it has samples."""
+        first = self.waiting.popleft()
+        self.waiting.appendleft(_Prompt(first.ids, first.requests[free:], first.limit))
+        self.waiting.appendleft(_Prompt(first.ids, first.requests[:free], first.limit))
+
+    def _send_back(self, rows: list[int]) -> None:
+        """Let rows wait for another turn: memory holds no more columns for so many."""
+        for i in rows:
+            row = self.rows[i]
+            self.waiting.appendleft(_Prompt(self.generator.encode(row.request), [row.request], row.limit))
+        fill_gaps(self.rows, rows)
+        self.kv.remove(rows)
 
     def _prefill(self, prompts: list[list[int]]) -> tuple[Any, Tensor]:
         """Run prompts padded on the left; return their cache and the logits of the next token."""
@@ -204,6 +254,8 @@ class _Decoding:
         import torch
 
         kv = self.kv
+        if over := kv.too_many():
+            self._send_back(over)
         kv.make_room()
         positions = [[kv.end - start] for start in kv.starts]
         out = self.generator.model(

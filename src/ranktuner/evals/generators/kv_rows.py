@@ -2,7 +2,8 @@
 
 All rows end at the same column, so a step writes one column for all of them; a row that began later has its first
 column further right, and a mask hides what is left of it. Buffers are written in place: nothing is copied at a step,
-and a row leaves by moving the last row into its place.
+and a row leaves by moving the last row into its place. Wider buffers hold fewer rows: where the memory that was given
+does not hold all, the youngest rows must go back and wait (their noise is theirs, so they come out the same later).
 
     column   first ......................... end
     row 0    p p p p p g g g g g g g g g g g |        p: prompt, g: generated
@@ -25,15 +26,23 @@ COLUMNS = 128
 class Rows:
     """The rows of a running batch: where each begins, and the keys and values of every layer."""
 
-    def __init__(self, capacity: int) -> None:
-        """Prepare for at most `capacity` rows; memory is taken when the first rows are admitted."""
+    def __init__(self, most: int, budget: int, cell: int) -> None:
+        """Prepare for at most `most` rows in at most `budget` bytes; memory is taken when rows are admitted.
+
+        Args:
+            most: rows.
+            budget: bytes for keys and values.
+            cell: bytes of one column of one row, over all layers; see `cell_of`.
+        """
         from transformers import Cache
 
-        self.capacity = capacity
+        self.most, self.budget, self.cell = most, budget, cell
         self.first = 0
         """First column that any row uses."""
         self.end = 0
         """The column that the next step writes."""
+        self.columns = 0
+        """Width of the buffers."""
         self.starts: list[int] = []
         """First column of each row."""
         self.layers: list[Any] = []
@@ -44,6 +53,20 @@ class Rows:
     def count(self) -> int:
         """How many rows there are."""
         return len(self.starts)
+
+    @property
+    def capacity(self) -> int:
+        """How many rows the buffers hold at their present width."""
+        return self._capacity(self.columns)
+
+    def _capacity(self, columns: int) -> int:
+        return max(1, min(self.most, self.budget // (self.cell * max(columns, 1))))
+
+    def free(self, width: int) -> int:
+        """Return how many rows can be admitted whose longest prompt has this many tokens."""
+        wider = (self.first if self.starts else 0) + width + COLUMNS
+        columns = self.columns if self.end >= width and self.starts else max(self.columns, wider)
+        return self._capacity(columns) - self.count
 
     def admit(self, prefilled: Any, picks: list[int], lengths: list[int]) -> None:
         """Add rows whose prompts were run together, padded on the left.
@@ -89,21 +112,33 @@ class Rows:
         if self.end >= self.columns:
             self._place(0)
 
-    @property
-    def columns(self) -> int:
-        """Width of the buffers."""
-        return max((layer.keys.shape[2] for layer in self.layers if layer.is_initialized), default=0)
+    def too_many(self) -> list[int]:
+        """Return the rows, youngest first, that must leave before `make_room`: wider buffers would not hold them."""
+        if self.end < self.columns:
+            return []
+        over = self.count - self._capacity(self._columns_at(0))
+        return sorted(range(self.count), key=lambda row: -self.starts[row])[: max(0, over)]
+
+    def _columns_at(self, first: int) -> int:
+        """Return the buffers' width when the rows begin at this column: room for some steps more, little to spare."""
+        needed = first + self.end - self.first + COLUMNS
+        wide = self.columns > 2 * needed and self.capacity < self.most
+        return needed if wide or needed - COLUMNS * 3 // 4 > self.columns else self.columns
 
     def _place(self, first: int) -> None:
-        """Move all rows so that their first column is `first`, in buffers with room for some steps more."""
-        width = self.end - self.first
-        columns = self.columns
-        if first + width + COLUMNS // 4 > columns:
-            columns = first + width + COLUMNS
+        """Move all rows so that their first column is `first`."""
+        columns = self._columns_at(first)
         for layer in self.layers:
             layer.place(first, columns)
+        self.columns = columns
         self.starts = [start + first - self.first for start in self.starts]
-        self.first, self.end = first, first + width
+        self.first, self.end = first, first + self.end - self.first
+
+
+def cell_of(cache: Any) -> int:
+    """Return the bytes that one token takes in all layers of a filled cache."""
+    tensors = [t for layer in cache.layers if layer.is_initialized for t in (layer.keys, layer.values)]
+    return sum(int(t.shape[1] * t.shape[3] * t.element_size()) for t in tensors)
 
 
 def fill_gaps(items: list[Any], gone: list[int]) -> list[tuple[int, int]]:
@@ -134,9 +169,8 @@ def _row_layer() -> type:
         def admit(self, keys: Tensor, values: Tensor) -> None:
             rows, count, width = self.rows, self.rows.count, keys.shape[2]
             if not self.is_initialized:
-                columns = max(rows.end, width) + COLUMNS
                 self.keys, self.values = (
-                    t.new_zeros(rows.capacity, t.shape[1], columns, t.shape[3]) for t in (keys, values)
+                    t.new_zeros(rows.capacity, t.shape[1], rows.columns, t.shape[3]) for t in (keys, values)
                 )
                 self.dtype, self.device, self.is_initialized = keys.dtype, keys.device, True
             for buffer, new in ((self.keys, keys), (self.values, values)):
@@ -144,13 +178,14 @@ def _row_layer() -> type:
 
         def place(self, first: int, columns: int) -> None:
             if self.is_initialized:
-                self.keys, self.values = (self._placed(t, first, columns) for t in (self.keys, self.values))
+                self.keys = self._placed(self.keys, first, columns)
+                self.values = self._placed(self.values, first, columns)
 
         def _placed(self, old: Tensor, first: int, columns: int) -> Tensor:
             rows = self.rows
             used = old[: rows.count, :, rows.first : rows.end]
-            if columns > old.shape[2]:
-                new = old.new_zeros(*old.shape[:2], columns, old.shape[3])
+            if columns != old.shape[2]:
+                new = old.new_zeros(rows._capacity(columns), old.shape[1], columns, old.shape[3])
             else:
                 new, used = old, used.clone()  # source and target overlap
             new[: rows.count, :, first : first + used.shape[2]] = used
