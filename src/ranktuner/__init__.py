@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from ranktuner import bounds as bounds
     from ranktuner import methods as methods
     from ranktuner import train as train
+    from ranktuner.evals.passk import pass_at_k as pass_at_k
+    from ranktuner.evals.passk import pooled_pass_at_k as pooled_pass_at_k
     from ranktuner.head import Attachment as Attachment
     from ranktuner.head import Scored as Scored
     from ranktuner.head import attach as attach
@@ -49,6 +51,8 @@ _PUBLIC = {
     "fused_weighted_loss": "ranktuner.head",
     "Attachment": "ranktuner.head",
     "Scored": "ranktuner.head",
+    "pass_at_k": "ranktuner.evals.passk",
+    "pooled_pass_at_k": "ranktuner.evals.passk",
     "bounds": "ranktuner.bounds",
     "train": "ranktuner.train",
 }

@@ -49,6 +49,13 @@ def test_pooled_is_the_mean_only_when_all_have_the_same_n() -> None:
         assert pooled_fraction(different, k) != sum(Fraction(*subsets(n, c, k)) for n, c in different) / 2
 
 
+def test_they_are_public_names() -> None:
+    import ranktuner as rt
+
+    assert rt.pass_at_k is pass_at_k
+    assert rt.pooled_pass_at_k is pooled_pass_at_k
+
+
 def test_large_counts_stay_exact() -> None:
     assert pass_at_k(3000, 1, 1500) == 0.5
     u = uncertainty([(3000, 1), (3000, 1), (3000, 0)], 1500)
