@@ -1,0 +1,248 @@
+"""Time and peak memory of one forward and backward of the output head, against what a user would run otherwise.
+
+    python benchmarks/head.py                    # all shapes and dtypes; stores benchmarks/results/head.json
+    python benchmarks/head.py --only smollm2     # one shape
+
+Sides, taking turns in one process so that whatever else the machine does slows all alike (medians are compared):
+- dense: transformers' own loss of a causal language model (plain SFT);
+- paper: RankTuner as a paper's code would have it, from full logits with torch operations;
+- trl: TRL 1.16's fused head computing its nll;
+- ours: sft, dft, talr, eaft, ranktuner;
+- products: the three matrix products alone, in the same chunks - nothing that gives these gradients can be faster.
+
+Memory is the process's peak resident size above what it held before the step (Linux).
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import platform
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import ranktuner as rt
+from ranktuner.findings import Finding, provenance
+from ranktuner.kernels.products import Head, chunk_rows
+
+RESULT = Path(__file__).parent / "results" / "head.json"
+SHAPES = {
+    # hidden size, vocabulary, supervised tokens
+    "smollm2": (576, 49_152, 4096),
+    "qwen2.5-1.5b": (1536, 151_936, 2048),
+    "gemma3-270m": (640, 262_144, 2048),
+}
+TITLES = {"smollm2": "SmolLM2-135M", "qwen2.5-1.5b": "Qwen2.5-1.5B", "gemma3-270m": "Gemma-3-270M"}
+OURS = ["sft", "dft", "talr(tau=1)", "eaft", "ranktuner"]
+DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
+
+
+# --- the sides --------------------------------------------------------------------------------------------------------
+
+
+def dense(h: Tensor, w: Tensor, y: Tensor) -> Tensor:
+    from transformers.loss.loss_utils import ForCausalLMLoss
+
+    logits = F.linear(h, w)[None]
+    return ForCausalLMLoss(logits, None, w.shape[0], shift_labels=y[None], num_items_in_batch=len(y))
+
+
+def paper(h: Tensor, w: Tensor, y: Tensor) -> Tensor:
+    logits = F.linear(h, w).float()
+    ln_p = torch.log_softmax(logits, dim=-1)
+    nll = -ln_p.gather(1, y[:, None])[:, 0]
+    with torch.no_grad():
+        p = ln_p.exp()
+        bits = -(p * ln_p).sum(-1) / 0.6931471805599453
+        rank = (logits >= logits.gather(1, y[:, None])).sum(-1).float()
+        bound = torch.where(bits >= 2, torch.exp2(bits) / 4 + 1, 2 - p.amax(-1))
+        k = torch.log2(torch.maximum(rank, bound) + 1) ** -2
+        weight = torch.exp(k * (nll - bound.log()))
+    return (weight * nll).sum() / len(y)
+
+
+def trl_head(h: Tensor, w: Tensor, y: Tensor) -> Tensor:
+    from trl.kernels import ChunkedLogProbFunction
+    from trl.trainer.utils import _CHUNKED_LOGPROB_CHUNK_SIZE
+
+    out = ChunkedLogProbFunction.apply(
+        h, w, None, y, 1.0, _CHUNKED_LOGPROB_CHUNK_SIZE, None, 1.0, ("log_probs", "entropy", "is_top1")
+    )
+    return -out[0].sum() / len(y)
+
+
+def ours(method: str) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    chosen = rt.method(method)
+    return lambda h, w, y: rt.fused_weighted_loss(h, w, y, chosen, implementation=IMPLEMENTATION).loss
+
+
+def products(h: Tensor, w: Tensor, y: Tensor) -> None:
+    """Logits, gradient of the hidden states, gradient of the head, into buffers that are there already."""
+    n = chunk_rows(len(h), Head(w), None)
+    h, w = h.detach(), w.detach()
+    buffer, d_h, d_w = BUFFERS
+    for i in range(0, len(h), n):
+        part = h[i : i + n]
+        logits = buffer[: len(part)]
+        torch.mm(part, w.t(), out=logits)
+        torch.mm(logits, w, out=d_h[i : i + n])
+        torch.mm(logits.t(), part, out=d_w)
+
+
+BUFFERS: tuple[Tensor, Tensor, Tensor]
+IMPLEMENTATION = "compiled"
+
+
+# --- measuring ---------------------------------------------------------------------------------------------
+
+
+def step(side: Callable[..., Any], h: Tensor, w: Tensor, y: Tensor) -> None:
+    if side is products:
+        products(h, w, y)
+    else:
+        torch.autograd.grad(side(h, w, y), [h, w])
+
+
+def seconds(side: Callable[..., Any], *inputs: Tensor) -> float:
+    start = time.perf_counter()
+    step(side, *inputs)
+    if inputs[0].is_cuda:
+        torch.cuda.synchronize()
+    return time.perf_counter() - start
+
+
+def peak_bytes(side: Callable[..., Any], *inputs: Tensor) -> int | None:
+    """Peak above what was held before; the kernel's own high-water mark is set back first."""
+    gc.collect()
+    if inputs[0].is_cuda:
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        step(side, *inputs)
+        return torch.cuda.max_memory_allocated() - before
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return None
+    before = _status("VmRSS")
+    step(side, *inputs)
+    return _status("VmHWM") - before
+
+
+def _status(field: str) -> int:
+    line = next(x for x in Path("/proc/self/status").read_text().splitlines() if x.startswith(field))
+    return int(line.split()[1]) * 1024
+
+
+def measure(shape: str, dtype: str, repeats: int, device: str) -> dict[str, Any]:
+    global BUFFERS
+    hidden_size, vocab, n = SHAPES[shape]
+    torch.manual_seed(0)
+    kind = DTYPES[dtype]
+    w = (torch.randn(vocab, hidden_size) * 0.05).to(device, kind).requires_grad_()
+    h = torch.randn(n, hidden_size).to(device, kind).requires_grad_()
+    y = torch.randint(0, vocab, (n,), device=device)
+    rows = chunk_rows(n, Head(w), None)
+    half = (h.detach()[::2].contiguous().requires_grad_(), w, y[::2].contiguous())
+    sides: dict[str, tuple[Callable[..., Any], tuple[Tensor, Tensor, Tensor]]] = {
+        "dense": (dense, (h, w, y)),
+        "paper": (paper, (h, w, y)),
+        "trl": (trl_head, (h, w, y)),
+        **{f"ours: {m}": (ours(m), (h, w, y)) for m in OURS},
+        "ours: ranktuner, half masked": (ours("ranktuner"), half),
+        "products": (products, (h, w, y)),
+    }
+    BUFFERS = (h.new_empty(rows, vocab), torch.empty_like(h).detach(), torch.empty_like(w).detach())
+    for side, inputs in sides.values():  # warm: compiles, first touch of memory
+        step(side, *inputs)
+    times: dict[str, list[float]] = {name: [] for name in sides}
+    for _ in range(repeats):
+        for name, (side, inputs) in sides.items():
+            times[name].append(seconds(side, *inputs))
+    BUFFERS = (h.new_empty(0), h.new_empty(0), h.new_empty(0))  # not to be counted as held before
+    memory = {name: peak_bytes(side, *inputs) for name, (side, inputs) in sides.items() if side is not products}
+    return {
+        "shape": TITLES[shape],
+        "hidden": hidden_size,
+        "vocabulary": vocab,
+        "tokens": n,
+        "dtype": dtype,
+        "chunk": rows,
+        "seconds": {name: median(values) for name, values in times.items()},
+        "seconds_all": times,
+        "peak_bytes": memory,
+        "ratios": ratios(times, memory),
+    }
+
+
+def ratios(times: dict[str, list[float]], memory: dict[str, int | None]) -> dict[str, float]:
+    """Medians over repeats of the ratio within one repeat: neighbours in time, so load falls on both."""
+
+    def over(one: str, other: str) -> float:
+        return median(a / b for a, b in zip(times[one], times[other], strict=True))
+
+    found = {
+        "ranktuner / dense sft": over("ours: ranktuner", "dense"),
+        "ranktuner / paper's way": over("ours: ranktuner", "paper"),
+        "ranktuner / trl fused": over("ours: ranktuner", "trl"),
+        "ranktuner / products": over("ours: ranktuner", "products"),
+        "ranktuner / our sft": over("ours: ranktuner", "ours: sft"),
+        "half masked / unmasked": over("ours: ranktuner, half masked", "ours: ranktuner"),
+    }
+    if memory["dense"]:
+        found["peak memory / dense"] = (memory["ours: ranktuner"] or 0) / memory["dense"]
+    return found
+
+
+def show(case: dict[str, Any]) -> None:
+    print(f"\n{case['shape']} ({case['hidden']} x {case['vocabulary']:,}), {case['tokens']} tokens, {case['dtype']}")
+    for name, value in case["seconds"].items():
+        peak = case["peak_bytes"].get(name)
+        print(f"  {name:<30}{value:8.3f} s" + (f"{peak / 2**20:10.0f} MiB" if peak else ""))
+    for name, value in case["ratios"].items():
+        print(f"    {name:<28}{value:8.3f}")
+
+
+def hardware(device: str) -> dict[str, Any]:
+    if device == "cuda":
+        return {"device": torch.cuda.get_device_name()}
+    cpu = [x for x in Path("/proc/cpuinfo").read_text().splitlines() if x.startswith("model name")]
+    name = cpu[0].split(":")[1].strip() if cpu else platform.processor()
+    return {"cpu": name, "cores": os.cpu_count(), "threads": torch.get_num_threads()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", choices=SHAPES, help="one shape")
+    parser.add_argument("--dtype", choices=DTYPES, help="one dtype")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--output", type=Path, default=RESULT)
+    parser.add_argument("--no-store", action="store_true", help="print only")
+    arguments = parser.parse_args()
+    cases = []
+    for shape in [arguments.only] if arguments.only else SHAPES:
+        for dtype in [arguments.dtype] if arguments.dtype else DTYPES:
+            cases.append(measure(shape, dtype, arguments.repeats, arguments.device))
+            show(cases[-1])
+    finding = Finding(
+        kind="benchmark-head",
+        title="Forward and backward of the output head",
+        n=arguments.repeats,
+        numbers={"cases": cases},
+        protocol={"unit": "interleaved repeats; medians", "row pass": IMPLEMENTATION, "labels": "random"},
+        provenance=provenance(hardware=hardware(arguments.device)),
+    )
+    if not arguments.no_store:
+        print(f"\nstored in {finding.save(arguments.output)}")
+
+
+if __name__ == "__main__":
+    main()
