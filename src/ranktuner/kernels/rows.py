@@ -284,7 +284,8 @@ def _gradient_plain(
 def _gradient_compiled(
     logits: Tensor, lse: Tensor, w_nll: Tensor, w_entropy: Tensor | None, entropy: Tensor, softcap: float | None
 ) -> None:
-    vectors = [None if v is None else _dynamic(v) for v in (lse, w_nll, w_entropy, entropy)]
+    # contiguous: an expanded gradient (that of nll.sum()) has stride 0 and would be compiled anew
+    vectors = [None if v is None else _dynamic(v.contiguous()) for v in (lse, w_nll, w_entropy, entropy)]
     _compiled(_gradient_whole)(_dynamic(logits), *vectors, softcap)
 
 
