@@ -83,6 +83,8 @@ def paper_spec(figure: Figure) -> dict[str, Any]:
         "concat": panels,
         "columns": figure.columns,
         "spacing": 24,
+        # With one key for the figure its panels share their colours; without, each panel has names of its own.
+        "resolve": {"scale": {} if figure.key else dict.fromkeys(("color", "strokeDash", "shape"), "independent")},
         "config": {**CONFIG, "background": "white"},
     }
     resolved: dict[str, Any] = resolve(spec)

@@ -111,8 +111,7 @@ def name_channels(names: Sequence[str], field_name: str = "name", points: bool =
     alt = altair()
     place = slots(names)
     order = list(dict.fromkeys(names))
-    colour = alt.Scale(domain=order, range=[var(f"c{place[n]}") for n in order])
-    channels = {"color": alt.Color(f"{field_name}:N", title=None, sort=order, scale=colour)}
+    channels = {"color": alt.Color(f"{field_name}:N", title=None, sort=order, scale=_colours(order))}
     if points:
         marks = alt.Scale(domain=order, range=[SHAPES[place[n]] for n in order])
         channels["shape"] = alt.Shape(f"{field_name}:N", title=None, sort=order, scale=marks)
@@ -120,6 +119,46 @@ def name_channels(names: Sequence[str], field_name: str = "name", points: bool =
         dashes = alt.Scale(domain=order, range=[DASHES[place[n]] for n in order])
         channels["strokeDash"] = alt.StrokeDash(f"{field_name}:N", title=None, sort=order, scale=dashes)
     return channels
+
+
+def under_each_name(rows: Sequence[Row], names: Sequence[str], draw: Any) -> list[Any]:
+    """Return one layer for each name in its plain colour, for bands and points beside the lines.
+
+    Encoded by name they would turn the lines' legend into blobs.
+
+    Args:
+        rows: of all names, in the field `name`.
+        names: every name of the figure.
+        draw: (chart, colour) -> layer.
+    """
+    place = slots(names)
+    layers = []
+    for name in dict.fromkeys(names):
+        own = [row for row in rows if row["name"] == name]
+        if own:
+            layers.append(draw(altair().Chart(data(own)), var(f"c{place[name]}")))
+    return layers
+
+
+def _colours(order: Sequence[str]) -> Any:
+    place = slots(order)
+    return altair().Scale(domain=list(order), range=[var(f"c{place[name]}") for name in order])
+
+
+def shaded(
+    field_name: str, title: str, steps: Sequence[float], colours: Sequence[str], legend: Any = None
+) -> dict[str, Any]:
+    """Return the encodings of a map's cells: fill by steps, and a hairline of the same colour against seams."""
+    alt = altair()
+    scale = alt.Scale(type="threshold", domain=list(steps), range=list(colours))
+    return {
+        "color": alt.Color(field_name, title=title, scale=scale, legend=legend),
+        "stroke": alt.Stroke(field_name, title=title, scale=scale, legend=legend),
+    }
+
+
+CELL: dict[str, Any] = {"strokeWidth": 0.6, "filled": True}
+"""Mark properties of a map's cells."""
 
 
 def grid_rows(

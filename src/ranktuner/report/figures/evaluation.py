@@ -7,7 +7,18 @@ from typing import Any
 
 from markupsafe import Markup
 
-from ranktuner.report.figures.base import Figure, Key, Panel, Row, Table, altair, data, name_channels, panel
+from ranktuner.report.figures.base import (
+    Figure,
+    Key,
+    Panel,
+    Row,
+    Table,
+    altair,
+    data,
+    name_channels,
+    panel,
+    under_each_name,
+)
 from ranktuner.report.figures.theme import slots, var
 from ranktuner.report.sources import Located
 from ranktuner.report.writing import interval, num, sentence
@@ -84,18 +95,23 @@ _TIPS = (("value", "solved"), ("low", "from"), ("high", "to"))
 def _curve(task: str, models: Mapping[str, Located]) -> Panel:
     alt = altair()
     rows = _rows(models)
-    channels = name_channels(list(models))
-    x = alt.X("k:Q", title="k", scale=alt.Scale(type="log", base=2, nice=False), axis=alt.Axis(grid=False, format="d"))
-    base = alt.Chart(data(rows)).encode(x=x)
-    band = base.mark_area(opacity=0.13).encode(y="low:Q", y2="high:Q", color=channels["color"])
+    scale = alt.Scale(type="log", base=2, nice=False)
+    x = alt.X("k:Q", title="k", scale=scale, axis=alt.Axis(grid=False, format="d"))
     y = alt.Y("value:Q", title=None, axis=alt.Axis(format="%", tickCount=5), scale=alt.Scale(domainMin=0))
-    tips = [
-        alt.Tooltip("name:N", title="model"),
-        "k:Q",
-        *(alt.Tooltip(f"{f}:Q", title=t, format=".1%") for f, t in _TIPS),
-    ]
-    line = base.mark_line(point={"size": 30, "filled": True}).encode(y=y, **channels, tooltip=tips)
-    return panel(task, alt.layer(band, line))
+    bands = under_each_name(
+        rows,
+        list(models),
+        lambda chart, colour: chart.mark_area(color=colour, opacity=0.13).encode(x=x, y="low:Q", y2="high:Q"),
+    )
+    tips = [alt.Tooltip(f"{field}:Q", title=title, format=".1%") for field, title in _TIPS]
+    tips = [alt.Tooltip("name:N", title="model"), "k:Q", *tips]
+    lines = alt.Chart(data(rows)).mark_line().encode(x=x, y=y, **name_channels(list(models)))
+    points = under_each_name(
+        rows,
+        list(models),
+        lambda chart, colour: chart.mark_circle(color=colour, size=36, opacity=1).encode(x=x, y=y, tooltip=tips),
+    )
+    return panel(task, alt.layer(*bands, lines, *points))
 
 
 def _points(task: str, models: Mapping[str, Located]) -> Panel:

@@ -8,7 +8,19 @@ from typing import Any
 from markupsafe import Markup
 
 from ranktuner.findings import Finding
-from ranktuner.report.figures.base import Figure, Panel, Table, altair, columns, data, grid_rows, name_channels, panel
+from ranktuner.report.figures.base import (
+    CELL,
+    Figure,
+    Panel,
+    Table,
+    altair,
+    columns,
+    data,
+    grid_rows,
+    name_channels,
+    panel,
+    shaded,
+)
 from ranktuner.report.figures.regimes import QUADRANTS
 from ranktuner.report.figures.theme import DASHES, ramp, var
 from ranktuner.report.writing import num
@@ -113,10 +125,10 @@ def _planes(plane: Mapping[str, Any]) -> Figure:
 def _plane(title: str, plane: Mapping[str, Any], shares: list[list[float]]) -> Panel:
     alt = altair()
     cells = grid_rows(plane["p_edges"], plane["entropy_edges"], shares)
-    shade = alt.Scale(type="threshold", domain=[1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.02, 0.04, 0.08, 0.16], range=ramp("h"))
+    steps = [1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.02, 0.04, 0.08, 0.16]
     mosaic = (
         alt.Chart(data(cells))
-        .mark_rect(strokeWidth=0)
+        .mark_rect(**CELL)
         .encode(
             x=alt.X("x:Q", title="probability p", scale=alt.Scale(nice=False), axis=alt.Axis(tickCount=5)),
             x2="x2:Q",
@@ -124,7 +136,7 @@ def _plane(title: str, plane: Mapping[str, Any], shares: list[list[float]]) -> P
                 "y:Q", title="entropy H (bits)", scale=alt.Scale(nice=False), axis=alt.Axis(tickCount=5, grid=False)
             ),
             y2="y2:Q",
-            color=alt.Color("count:Q", scale=shade, legend=None),
+            **shaded("count:Q", "share", steps, ramp("h")),
             tooltip=[
                 alt.Tooltip("x:Q", title="p from", format=".3~g"),
                 alt.Tooltip("y:Q", title="H from", format=".3~g"),

@@ -9,7 +9,7 @@ from typing import Any
 from markupsafe import Markup
 
 from ranktuner.findings import Finding
-from ranktuner.report.figures.base import Figure, Panel, Row, altair, data, panel
+from ranktuner.report.figures.base import CELL, Figure, Panel, Row, altair, data, panel, shaded
 from ranktuner.report.figures.theme import ramp, var
 
 _STEPS = [0.6, 0.7, 0.8, 0.95, 1.05, 1.25, 1.45, 1.65]
@@ -69,19 +69,17 @@ def _map(
         for i, line in enumerate(surface["indicator"])
         for j, value in enumerate(line)
     ]
-    key = alt.Legend(title="indicator I", gradientLength=300, gradientThickness=9) if legend else None
+    key = alt.Legend(title="indicator I", columns=3, symbolType="square", symbolSize=110) if legend else None
     axis = alt.Axis(format="~s", tickCount=5, grid=False)
     cells = (
         alt.Chart(data(rows))
-        .mark_rect(strokeWidth=0)
+        .mark_rect(**CELL)
         .encode(
             x=alt.X("x:Q", title="rank R", scale=alt.Scale(type="log", nice=False), axis=axis),
             x2="x2:Q",
             y=alt.Y("y:Q", title="expected rank E[R]", scale=alt.Scale(type="log", nice=False), axis=axis),
             y2="y2:Q",
-            color=alt.Color(
-                "I:Q", title="I", scale=alt.Scale(type="threshold", domain=_STEPS, range=ramp("v")), legend=key
-            ),
+            **shaded("I:Q", "I", _STEPS, ramp("v"), key),
             tooltip=[
                 alt.Tooltip("R:Q", format=".3~g"),
                 alt.Tooltip("E:Q", title="E[R]", format=".3~g"),

@@ -9,6 +9,7 @@ from markupsafe import Markup
 
 from ranktuner.findings import Finding
 from ranktuner.report.figures.base import (
+    CELL,
     Figure,
     Panel,
     Row,
@@ -19,6 +20,7 @@ from ranktuner.report.figures.base import (
     grid_rows,
     panel,
     safe_id,
+    shaded,
 )
 from ranktuner.report.figures.theme import ramp, var
 from ranktuner.report.writing import num, sentence
@@ -99,17 +101,16 @@ def _plane(
     x_scale = alt.Scale(type="log" if log_x else "linear", nice=False)
     y_scale = alt.Scale(type="log" if log_y else "linear", nice=False)
     cells = grid_rows(grid["x_edges"], grid["y_edges"], grid["counts"])
-    shade = alt.Scale(type="threshold", domain=_STEPS, range=ramp("h"))
     x_axis, y_axis = (alt.Axis(format="~s", tickCount=5, grid=False) for _ in "xy")
     mosaic = (
         alt.Chart(data(cells))
-        .mark_rect(strokeWidth=0)
+        .mark_rect(**CELL)
         .encode(
             x=alt.X("x:Q", title=x_title, scale=x_scale, axis=x_axis),
             x2="x2:Q",
             y=alt.Y("y:Q", title=y_title, scale=y_scale, axis=y_axis),
             y2="y2:Q",
-            color=alt.Color("count:Q", title="tokens", scale=shade, legend=None),
+            **shaded("count:Q", "tokens", _STEPS, ramp("h")),
             tooltip=[
                 alt.Tooltip("count:Q", title="tokens", format=","),
                 alt.Tooltip("x:Q", title=x_title, format=".3~g"),

@@ -6,7 +6,18 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from ranktuner.report.figures.base import Figure, Key, Panel, Row, Table, altair, data, name_channels, panel
+from ranktuner.report.figures.base import (
+    Figure,
+    Key,
+    Panel,
+    Row,
+    Table,
+    altair,
+    data,
+    name_channels,
+    panel,
+    under_each_name,
+)
 from ranktuner.report.figures.theme import slots
 from ranktuner.report.sources import Run
 from ranktuner.report.writing import num
@@ -95,21 +106,18 @@ def _curve(field: str, runs: Sequence[Run]) -> Panel | None:
     layers = [base.mark_line().encode(**channels, tooltip=tips)]
     evaluated = _evaluated(runs) if field == "nll" else []
     if evaluated:
-        points = (
-            alt.Chart(data(evaluated))
-            .mark_point(size=50, filled=True, opacity=1)
-            .encode(
-                x="step:Q",
-                y="value:Q",
-                color=channels["color"],
-                tooltip=[
-                    alt.Tooltip("name:N", title="run"),
-                    "step:Q",
-                    alt.Tooltip("value:Q", title="held-out NLL", format=".4~g"),
-                ],
-            )
+        held = [
+            alt.Tooltip("name:N", title="run"),
+            "step:Q",
+            alt.Tooltip("value:Q", title="held-out NLL", format=".4~g"),
+        ]
+        layers += under_each_name(
+            evaluated,
+            [run.name for run in runs],
+            lambda chart, colour: chart.mark_circle(size=50, opacity=1, color=colour).encode(
+                x="step:Q", y="value:Q", tooltip=held
+            ),
         )
-        layers.append(points)
         title += "; points: held out"
     return panel(title, alt.layer(*layers))
 
