@@ -118,6 +118,20 @@ def test_adapters_train_and_merge_into_a_model_that_answers_alike(folder: Path) 
             ranktuner.train.merge.merge(wrong)
 
 
+def test_trackers_get_the_numbers_or_are_refused_by_name(folder: Path) -> None:
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    output = runs.run(folder, "tracked", max_steps=3, report_to="tensorboard", eval_data=str(folder / "eval.jsonl"))
+    events = EventAccumulator(str(output / "tensorboard"))
+    events.Reload()
+    told = [event.value for event in events.Scalars("train/nll")]
+    assert told == pytest.approx([line["nll"] for line in runs.lines(output)], rel=1e-6)
+    assert "eval/nll" in events.Tags()["scalars"]
+    with pytest.raises(InputError, match="--report-to tensorbord: no such tracker; did you mean 'tensorboard'"):
+        runs.run(folder, "untracked", report_to="tensorbord")
+
+
 def test_held_out_nll_is_plain_whatever_the_method(folder: Path) -> None:
     found = []
     for i, method in enumerate(("sft", "dft")):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from ranktuner.errors import UnsupportedError
@@ -70,7 +72,6 @@ def build_trainer(
     stop_requested: Callable[[], bool],
 ) -> Trainer:
     """Load the model and return the trainer around it."""
-    from datasets import Dataset
     from transformers import PrinterCallback
 
     plan, tokenizer = prepared.plan, prepared.tokenizer
@@ -92,7 +93,18 @@ def build_trainer(
         stop_requested=stop_requested,
         config=config,
     )
-    trainer = Trainer(
+    with _tensorboard_folder(folder):
+        trainer = _trainer(job, metrics, display, model, plan, arguments, tokenizer)
+    trainer.remove_callback(PrinterCallback)
+    return trainer
+
+
+def _trainer(
+    job: Job, metrics: MetricsFile | None, display: Display, model: Any, plan: Plan, arguments: Any, tokenizer: Any
+) -> Trainer:
+    from datasets import Dataset
+
+    return Trainer(
         job=job,
         metrics=metrics,
         display=display,
@@ -104,8 +116,20 @@ def build_trainer(
         train_dataset=Dataset.from_list([{"input_ids": [0], "labels": [-100]}]),
         data_collator=_unused_collator,
     )
-    trainer.remove_callback(PrinterCallback)
-    return trainer
+
+
+@contextmanager
+def _tensorboard_folder(folder: RunFolder) -> Iterator[None]:
+    """Have tensorboard's files beside the metrics: its callback takes its folder from the environment alone."""
+    name = "TENSORBOARD_LOGGING_DIR"
+    if name in os.environ:
+        yield
+        return
+    os.environ[name] = str(folder.path / "tensorboard")
+    try:
+        yield
+    finally:
+        del os.environ[name]
 
 
 def quiet_libraries() -> None:

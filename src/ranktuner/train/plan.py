@@ -14,7 +14,7 @@ from ranktuner.data.encode import MATH_SUFFIX, Encoder
 from ranktuner.data.examples import Counts, Examples, Held, open_examples, pack
 from ranktuner.data.presets import open_data, prior_for, split_source
 from ranktuner.data.shapes import RowOptions
-from ranktuner.errors import InputError, UnsupportedError
+from ranktuner.errors import InputError, UnsupportedError, nearest
 from ranktuner.registry import method
 from ranktuner.spec import parse
 from ranktuner.train import memory, sizes
@@ -95,6 +95,7 @@ def prepare(config: TrainConfig, world: World | None = None) -> Prepared:
     """
     world = world or World.from_environment()
     chosen, prior_note = choose_method(config)
+    check_trackers(config.telemetry.report_to)
     tokenizer, model_config = load_tokenizer(config), load_model_config(config)
     encoder = make_encoder(config.data, tokenizer)
     rows = open_data(config.data.source, row_options(config.data))
@@ -166,6 +167,20 @@ def choose_method(config: TrainConfig) -> tuple[str, str]:
     if method(text).parameters.get("mode") == "mix":
         raise UnsupportedError(f"{text}: the mixed target needs all logits, which training never keeps; use mode=gate")
     return text, ""
+
+
+def check_trackers(names: list[str]) -> None:
+    """Refuse trackers that transformers does not know or that are not installed."""
+    if not names:
+        return
+    from transformers.integrations import get_available_reporting_integrations
+    from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
+
+    for name in names:
+        if name not in INTEGRATION_TO_CALLBACK:
+            raise InputError(f"--report-to {name}: no such tracker; {nearest(name, INTEGRATION_TO_CALLBACK)}")
+        if name not in get_available_reporting_integrations():
+            raise InputError(f"--report-to {name}: the package is not installed: pip install {name}")
 
 
 def load_tokenizer(config: TrainConfig) -> Any:
