@@ -90,12 +90,12 @@ def test_greedy_equals_generate(generator: TransformersGenerator) -> None:
 
 def test_samples_do_not_depend_on_the_batch(generator: TransformersGenerator) -> None:
     """As after a crash: what is missing is generated in batches of another composition and size."""
-    settings, equal = Settings(1.0, 1.0, 48), 0
-    requests = requests_for("t", PROMPTS, 4, 0, {})
-    together = written(generator, requests, settings, batch=24)
-    apart = written(generator, requests[::2], settings, batch=5) | written(generator, requests[1::2], settings, batch=1)
+    settings, equal = Settings(1.0, 1.0, 32), 0
+    requests = requests_for("t", dict(list(PROMPTS.items())[:4]), 3, 0, {})
+    together = written(generator, requests, settings, batch=12)
+    apart = written(generator, requests[::2], settings, batch=5) | written(generator, requests[1::2], settings, batch=2)
     assert together.keys() == apart.keys()
     for key, answer in together.items():
         equal += assert_equal_up_to_near_ties(generator, ids_of(answer), ids_of(apart[key]), answer.request, settings)
-    assert equal >= len(together) - 3, "near-ties are rare"
+    assert equal >= len(together) - 2, "near-ties are rare"
     assert len({a.text for a in together.values()}) == len(together)

@@ -101,8 +101,10 @@ def test_more_samples_and_problems_add_to_what_is_there(tmp_path: Path) -> None:
 def test_another_model_is_refused_and_fresh_sets_the_old_aside(tmp_path: Path) -> None:
     asked, said = plan(Ask(str(write_task(tmp_path)), n=2)).for_form("chat"), []
     evaluate(asked, StandIn(), tmp_path / "run")
+    before = (tmp_path / "run" / "run.json").read_text()
     with pytest.raises(InputError, match="model: the store has 'stand-in', this run 'other'"):
         evaluate(asked, StandIn("other"), tmp_path / "run")
+    assert (tmp_path / "run" / "run.json").read_text() == before
     evaluate(asked, StandIn("other"), tmp_path / "run", fresh=True, say=said.append)
     assert len(list((tmp_path / "run" / "samples").glob("*.old"))) == 1
     assert len(list((tmp_path / "run" / "grades").glob("*.old"))) == 1

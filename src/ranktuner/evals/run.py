@@ -89,7 +89,6 @@ def evaluate(
             if path.exists():
                 say(f"{path} set aside as {set_aside(path).name}")
     facts = {"model": model, "generator": generator.name, "data": plan.report.source}
-    note_plan(folder, plan, model, generator)
     prompts = plan.prompts()
     with (
         SampleStore(
@@ -103,6 +102,7 @@ def evaluate(
         _book(grades_at, plan, limits, say) as book,
     ):
         missing = store.missing(prompts, plan.n)
+        note_plan(folder, plan, model, generator)  # only now: a run that was refused changes nothing
         samples = list(store.samples())
         grading = _grading(book, plan, limits, watch)
         watch.started(plan.task.name, len(prompts) * plan.n, len(prompts) * plan.n - len(missing))
