@@ -176,6 +176,11 @@ def test_noise_is_planted_scored_and_reported(run: Run, tmp_path: Path) -> None:
         "diagnose", "noise", "--table", str(tmp_path / "noise-0.parquet"), "--method", "sft", "-o", str(tmp_path / "b")
     )
     assert again[0] == 0, again[2]
+    # such a table says by itself how much of the noise is found in it
+    status, _, error = run("inspect", "data", "--table", str(tmp_path / "noise-0.parquet"), "-o", str(tmp_path / "c"))
+    assert status == 0, error
+    (kind,) = Finding.load(tmp_path / "c" / "inspect-data.json").numbers["planted"]["kinds"]
+    assert (kind["planted"], kind["rows"]) == (3, 30)
 
 
 def test_inspect_data_ranks_writes_and_is_judged(run: Run, tmp_path: Path) -> None:
