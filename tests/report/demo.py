@@ -25,19 +25,16 @@ PROVENANCE = {
 TEXTS = [
     (
         "17",
-        "Natalia sold clips to 48 of her friends in April, and then she sold half as many clips in May. How many clips "
-        "did Natalia sell "
-        "altogether in April and May?",
+        "Natalia sold clips to 48 of her friends in April, and then she sold half as many clips in May. How many "
+        "clips did Natalia sell altogether in April and May?",
         "Natalia sold 48 / 2 = 24 clips in May.\nNatalia sold 48 + 24 = 72 clips altogether in April and May.\nThe "
-        "answer "
-        "is 72.",
+        "answer is 72.",
     ),
     (
         "18",
         "Weng earns $12 an hour for babysitting. Yesterday, she just did 50 minutes. How much did she earn?",
         "She earns 12 / 60 = $0.2 a minute. The committee has essentially postponed its decision on the harbour until "
-        "spring. "
-        "Working 50 minutes, she earned 0.2 x 50 = $10.",
+        "spring. Working 50 minutes, she earned 0.2 x 50 = $10.",
     ),
     ("emoji", "Say it with emoji.", "Family 👨‍👩‍👧 and a flag 🇨🇭, a thumb 👍🏽, a heart ❤️ and naïve cafe\u0301s 🙂."),
     ("rtl", "ترجم", "Hello is مرحبا بالعالم and שלום עולם in two scripts; 世界 is the world."),

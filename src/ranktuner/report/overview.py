@@ -43,9 +43,8 @@ def _trained(runs: Sequence[Run]) -> list[Fact]:
         if last.get("effective_tokens") is None:
             continue
         meaning = sentence(
-            "of the tokens carry the loss at the last step, as if the others were not there. Plain NLL went from {} to "
-            "{} nats in {} "
-            "steps.",
+            "of the tokens carry the loss at the last step, as if the others were not there. Plain NLL went from {} "
+            "to {} nats in {} steps.",
             num(first.get("nll")),
             num(last.get("nll")),
             num(last["step"], "count"),
@@ -68,8 +67,7 @@ def _regimes(found: Located) -> Fact | None:
         return None
     meaning = sentence(
         "of the tokens of {} stand in open contexts (H ≥ {} bits), and they carry {} of the loss. Everywhere else the "
-        "model "
-        "is sure of itself.",
+        "model is sure of itself.",
         one["name"],
         num(found.finding.numbers["border_bits"], "exact"),
         num(one["high"]["nll"], "percent"),
@@ -84,8 +82,8 @@ def _noise(found: Located) -> Fact | None:
         return None
     recall = mine["token_recall"]
     meaning = sentence(
-        "of inserted noise is among the top {} of tokens by 1/I; entropy takes {} of it for something to learn. Chance "
-        "is {}.",
+        "of inserted noise is among the top {} of tokens by 1/I; entropy takes {} of it for something to learn. "
+        "Chance is {}.",
         num(found.finding.protocol.get("top"), "whole-percent"),
         num(other["token_recall"]["mean"], "percent"),
         num((found.finding.numbers.get("chance") or {}).get("token_recall"), "whole-percent"),

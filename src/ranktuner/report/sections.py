@@ -80,8 +80,7 @@ def _results(sources: Sources) -> Section:
 def _tokens(has_tokens: bool) -> Section:
     lead = Markup(
         "The training text as the model sees it. Colour it by what the model says about each token, or by the weight "
-        "that a "
-        "method gives it."
+        "that a method gives it."
     )
     return Section("tokens", "Tokens", lead, widget="tokens.html.j2" if has_tokens else "")
 

@@ -65,8 +65,7 @@ def figures(found: Sequence[Located]) -> list[Figure]:
         panels = [_curve(task, models) for task, models in curved.items()]
         caption = Markup(
             "The chance that at least one of k samples solves the problem. A curve that starts higher means better "
-            "first "
-            "answers; one that ends higher means that more problems are within reach."
+            "first answers; one that ends higher means that more problems are within reach."
         )
         note = Markup("Bands: 95 % bootstrap intervals over problems.")
         columns = 3 if len(panels) > 2 else 2

@@ -48,8 +48,7 @@ def _shapes(shapes: list[Mapping[str, Any]]) -> Figure:
         title="Gradient shapes",
         caption=Markup(
             "How hard a token of probability p pulls on the model. Plain NLL pulls hardest where the model is most "
-            "wrong; "
-            "weights move that pull to where there is something to learn."
+            "wrong; weights move that pull to where there is something to learn."
         ),
         panels=panels,
         columns=2 if len(panels) in (1, 2, 4) else 3,
@@ -111,8 +110,7 @@ def _planes(plane: Mapping[str, Any]) -> Figure:
         title="Where the gradient goes",
         caption=Markup(
             "The (p, H) plane with its four regimes. The first map shows the tokens, the others the share of each "
-            "method’s "
-            "gradient that comes from a cell."
+            "method’s gradient that comes from a cell."
         ),
         panels=panels,
         table=Table(["share of the gradient from", *(method["name"] for method in plane["methods"])], rows),

@@ -27,10 +27,9 @@ def figures(finding: Finding) -> list[Figure]:
     made = []
     if scores:
         caption = sentence(
-            "A random sentence was inserted into {} of the rows. Among the top {} of tokens by each score, how much of "
-            "the inserted "
-            "text is there? A high bar means that the score mistakes noise for something to learn; the dashed line is "
-            "chance.",
+            "A random sentence was inserted into {} of the rows. Among the top {} of tokens by each score, how much "
+            "of the inserted text is there? A high bar means that the score mistakes noise for something to learn; "
+            "the dashed line is chance.",
             num(ratio, "whole-percent"),
             num(top, "whole-percent"),
         )

@@ -24,8 +24,7 @@ def figures(finding: Finding) -> list[Figure]:
 def _shares(numbers: Mapping[str, Any]) -> Figure:
     caption = sentence(
         "The part of the tokens, of the loss and of each method’s weight that lies in open contexts (H ≥ {} bits). A "
-        "method whose "
-        "bar is shorter than the tokens’ leans on what the model is sure of.",
+        "method whose bar is shorter than the tokens’ leans on what the model is sure of.",
         num(numbers["border_bits"], "exact"),
     )
     return Figure(
@@ -98,8 +97,8 @@ def _quadrants(one: Mapping[str, Any], numbers: Mapping[str, Any]) -> Figure:
     cells |= {method: {q["name"]: q["weights"].get(method) for q in one["quadrants"]} for method in methods}
     caption = sentence(
         "The (p, H) plane cut at p = {} and H = {} bits. The first square holds the tokens, the others hold each "
-        "method’s weight: "
-        "compare them to see what a method prefers. “Sure and wrong” is where a label contradicts a confident model.",
+        "method’s weight: compare them to see what a method prefers. “Sure and wrong” is where a label contradicts a "
+        "confident model.",
         num(numbers["border_p"], "exact"),
         num(numbers["border_bits"], "exact"),
     )

@@ -25,10 +25,8 @@ def figures(finding: Finding) -> list[Figure]:
             title="The indicator",
             caption=Markup(
                 "I compares the label’s rank R with the rank E[R] the model expects. On the diagonal they agree (I = "
-                "1). Orange: "
-                "the label ranks worse than expected, so there is something to learn. Blue: the model already does "
-                "better than "
-                "its own uncertainty suggests."
+                "1). Orange: the label ranks worse than expected, so there is something to learn. Blue: the model "
+                "already does better than its own uncertainty suggests."
             ),
             panels=[_map(first, numbers, 320, 280, legend=True)],
             height=380,

@@ -46,8 +46,7 @@ def _planes(one: Mapping[str, Any], envelopes: Mapping[str, Any]) -> Figure:
     )
     caption = sentence(
         "Every token lies under the curve p = 1/R and above the curve E[R] = s(H): rank and expected rank can be "
-        "bounded from "
-        "probability and entropy alone. {} ({} tokens of {}.)",
+        "bounded from probability and entropy alone. {} ({} tokens of {}.)",
         verdict,
         num(one["tokens"], "count"),
         one["name"],
@@ -133,8 +132,7 @@ def _plane(
 def _histograms(one: Mapping[str, Any]) -> Figure:
     caption = sentence(
         "How much is lost by using the bound instead of the true rank. Half of the tokens lose at most {} on the rank "
-        "and {} on the "
-        "expected rank.",
+        "and {} on the expected rank.",
         *(num(gap["median"]) for gap in one["gaps"]),
     )
     head = ["gap", "mean", "median", "standard deviation", "P80", "P90", "smallest", "largest"]
