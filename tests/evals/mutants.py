@@ -21,8 +21,10 @@ _calls = []
 def _other(value):
     if isinstance(value, bool):
         return not value
-    if isinstance(value, (int, float)):
-        return 2 * value + 1
+    if isinstance(value, int):
+        return value + 1
+    if isinstance(value, float):
+        return 0.0 if abs(value) > 1e6 else value + 1.0
     if isinstance(value, str):
         return value + "~"
     if isinstance(value, (list, tuple)):
