@@ -37,7 +37,7 @@ OTHER_SPELLINGS = (
 
 
 def ordinary(data: Path, count: int) -> list[tuple[Problem, Sample]]:
-    """Return `count` answers over all problems of the sets, every second one wrong by its first digit (one without digits stays right)."""
+    """Return `count` answers over all problems of the sets, every second one wrong by its first digit, if any."""
     problems = [p for name in SETS for p in task(name).load(data, check=False).problems]
     step = len(problems) / count
     items = []

@@ -60,6 +60,12 @@ NUMBERS: list[Pair] = [
     ("4.2", box("4.27"), C, {"tolerance_absolute": 0.1}),
     ("4.2", box("4.35"), W, {"tolerance_absolute": 0.1}),
     ("6720", box("8!/6"), C),
+    ("120", box("5!"), C),
+    ("56", box("5 6"), W),
+    ("10000", box("10 000"), C),
+    (r"\frac{1}{3}", box(r"0.\overline{3}"), C),
+    (r"\frac{7}{6}", box(r"1.1\overline{6}"), C),
+    (r"\frac{7}{6}", box(r"1.\overline{16}"), W),
     ("0", box("-0"), C),
     ("1538", box("1538.0001"), C),
     ("1538", box("1538.1"), W),
@@ -217,6 +223,7 @@ UNITS: list[Pair] = [
     ("45", box(r"45 \text{ hours}"), W, {"unit": "minute"}),
     (r"\frac{270}7\text{ degrees}", box(r"\frac{270}{7}"), C),
     ("12", box("12 apples"), C),
+    ("12", box(r"\text{12 ways}"), C),
     (r"2.6 \text{ m}", box(r"260 \text{ cm}"), W),  # no conversion: what was asked for was metres
 ]
 
@@ -260,6 +267,9 @@ BOXES: list[Pair] = [
     ("42", r"The answer is 41. \boxed{42}", C),
     ("42", r"\boxed{42} So the answer is 41.", C),  # a box goes before a phrase
     ("42", r"\boxed{\boxed{42}}", C),
+    (r"\frac{3}{2}", r"This is $\boxed{1\frac12}$ or $\boxed{1.5}$.", C),  # one value, written twice
+    ("113", r"\boxed{\textbf{(113) }}", C),
+    ("73", r"\boxed{\textbf{(073)}}", C),
     ("42", r"I put the answer in \boxed{}: \boxed{42}. The box \boxed{} is used.", C),
     ("42", r"\fbox{42}", C),
     ("42", r"\boxed 42", W),  # TeX boxes the 4 alone
@@ -267,6 +277,9 @@ BOXES: list[Pair] = [
     (r"\frac{1}{2}", r"\boxed{\text{The answer is } \frac{1}{2}}", C),
     ("42", r"\boxed{41, 42}", W),
     ("42", r"\boxed{42 \text{ or } 43}", W),
+    ("42", r"\boxed{42 \text{ (or 43)}}", U),  # no unit has a number in it
+    ("42", r"\boxed{42;43}", W),
+    ("42", r"\boxed{42 \pm 1}", W),
     ("42", r"\boxed{\mathbf{42}}", C),
     ("42", r"\boxed{\$42}", C),
     ("42", r"\boxed{42.}", C),

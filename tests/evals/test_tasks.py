@@ -148,6 +148,19 @@ def test_a_perturbed_gold_is_not_accepted(shared_data: Path, name: str) -> None:
         assert (grades[index].verdict == "correct") is right, (problem.id, problem.gold, text, grades[index])
 
 
+@pytest.mark.parametrize(
+    ("name", "field", "refused"),
+    [("math500", "solution", []), ("gsm8k", "answer", []), ("aime24", "solution", []), ("minerva", "solution", ["5"])],
+)
+def test_worked_solutions_are_graded_as_right(shared_data: Path, name: str, field: str, refused: list[str]) -> None:
+    """Real text around real answers. Minerva's fifth ends in Python (`np.arcsin`), which is no mathematics."""
+    problems = task(name).load(shared_data, check=False).problems
+    rows = [json.loads(line) for line in (shared_data / task(name).source.files[0]).read_text().splitlines()]
+    samples = [(p, item("", row[field])[1]) for p, row in zip(problems, rows, strict=True)]
+    grades = grader("math")(samples, workers=2, seconds=20)
+    assert [p.id for p, grade in zip(problems, grades, strict=True) if grade.verdict != "correct"] == refused
+
+
 def perturbed(gold: str) -> str:
     """Return another answer than the gold: its first digit that counts is another, else it is squared."""
     digit = re.search(r"[1-9]", gold)

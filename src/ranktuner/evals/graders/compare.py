@@ -101,6 +101,8 @@ def _same_unordered(gold: tuple[Value, ...], answer: tuple[Value, ...], rules: R
     """Match every gold value with an answer value, one to one."""
     if len(answer) == 1 < len(gold) and all(_same(gold[0], other, rules).right for other in gold[1:]):
         gold = gold[:1]  # "both are 90 degrees" is a full answer
+    if len(gold) == 1 < len(answer) and all(_safe_same(gold[0], given, rules) for given in answer):
+        return Same(True, "the same value, written more than once")
     if len(gold) != len(answer):
         return Same(False, f"{_count(answer)} where the gold has {len(gold)}")
     left = list(answer)

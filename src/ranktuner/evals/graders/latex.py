@@ -54,7 +54,8 @@ _SPELLINGS = [
         (r"\\text\s*\{\s*\}", ""),
         (r",?\s*\\text\s*\{\s*,?\s*(?:and|or)\s*,?\s*\}|,?\s*(?<![a-zA-Z\\])(?:and|or)(?![a-zA-Z])", ","),
         (r"\\(?:boldsymbol|bm|color\s*\{\w+\}|phantom\s*\{[^{}]*\})(?![a-zA-Z])|(?:\s*\\\\)+\s*$", ""),
-        (r"\\text\s*\{\s*([-+\d.,/\s]+)\s*\}", r"\1"),
+        (r"\\text\s*\{\s*(\(?[-+\d.,/\s]+\)?)\s*\}", r"\1"),
+        (r"^\s*\\text\s*\{([^{}]*\d[^{}]*)\}\s*$", r"\1"),
         (r"\\%", "%"),
         (r"\s*\\text\s*\{\s*(?:percent|per cent|%)\s*\}|(?<=[\d}])\s*\bpercent\b", "%"),
         (r"\\dots\b|\\ldots\b|\\cdots\b", "..."),
@@ -71,12 +72,12 @@ def spell(text: str) -> str:
     text = _UNICODE_SIGN.sub(lambda m: _UNICODE[m.group()], text)
     for pattern, replacement in _SPELLINGS:
         text = pattern.sub(replacement, text)
-    return text.strip().rstrip(".,;:!").strip()
+    return text.strip().rstrip(".,;:").strip()
 
 
 def squeeze(text: str) -> str:
     """Return the spelling without spaces and without braces round single characters, for literal comparison."""
-    return re.sub(r"\{(\w)\}", r"\1", re.sub(r"\s+", "", text))
+    return re.sub(r"\{(\w)\}", r"\1", re.sub(r"(?<!\d)\s+|\s+(?!\d)", "", text))
 
 
 _OPEN, _CLOSE = "([{", ")]}"
@@ -125,6 +126,7 @@ _FRAC = re.compile(
     r"([-+]?)(\d*)(?:\\frac(?:\{([-+]?\d+)\}|(\d))(?:\{([-+]?\d+)\}|(\d))|(?<=\d)\.?/([-+]?\d+)|(?<!\d)(\d+)\.?/(\d+))"
 )
 _MIXED_PLAIN = re.compile(r"([-+]?)(\d+) (\d+)/(\d+)")
+_REPEATING = re.compile(r"([-+]?)(\d*)\.(\d*)\\(?:overline|bar)\{(\d+)\}")
 MAX_DIGITS = 3000
 
 
@@ -145,6 +147,11 @@ def number(text: str) -> Number | None:
         )
     if ten := _TEN.fullmatch(compact):
         return Number(Fraction(ten[1].rstrip(".")) * Fraction(10) ** int(ten[2] or ten[3]), True)
+    if repeating := _REPEATING.fullmatch(compact):
+        sign, whole, fixed, period = repeating.groups()
+        first, scale = Fraction(f"{whole or 0}.{fixed or 0}"), Fraction(10) ** len(fixed)
+        value = first + Fraction(int(period), 10 ** len(period) - 1) / scale
+        return Number(-value if sign == "-" else value, False)
     if frac := _FRAC.fullmatch(compact):
         sign, whole, a, a1, b, b1, slash, top, bottom = frac.groups()
         if slash:

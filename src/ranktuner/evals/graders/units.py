@@ -49,7 +49,7 @@ KNOWN = {alias: name for name, aliases in _NAMES.items() for alias in aliases.sp
 _POWERS = {"square": 2, "sq": 2, "squared": 2, "cubic": 3, "cu": 3, "cubed": 3}
 
 _TEX = (
-    r"(?:\\text\s*\{[^{}]*\}|\^\s*\{?\s*\\circ\s*\}?(?:\s*[CF](?![a-zA-Z]))?|\\degree(?:s)?\b|\\AA\b|\\mu\b|\\Omega\b)"
+    r"(?:\\text\s*\{(?:[^{}\d]|(?<=\^)\d|(?<=[a-z])[23])*\}|\^\s*\{?\s*\\circ\s*\}?(?:\s*[CF](?![a-zA-Z]))?|\\degree(?:s)?\b|\\AA\b|\\mu\b|\\Omega\b)"
     r"(?:\s*\^\s*(?:\{\s*-?\d+\s*\}|\d))?"
 )
 _TRAILING_TEX = re.compile(rf"(?:\s*(?:/|\\cdot|\\times)?\s*(?:\\AA|{_TEX}))+\s*$")
