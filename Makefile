@@ -65,8 +65,8 @@ bench-gpu: $(VENV)/.package  ## the same on a CUDA device
 docs: $(VENV)/.package  ## write the generated documents again (docs/methods.md)
 	$(BIN)/python docs/generate.py
 
-demo: $(VENV)/.package  ## the whole thing on a small real model, in minutes
-	$(BIN)/ranktuner demo
+demo: $(VENV)/.package  ## four tokens, their signals and the weights that follow: the method with no model
+	$(BIN)/python examples/01_weights_by_hand.py
 
 wheel: $(VENV)/.tools  ## build dist/*.whl
 	$(BIN)/python -m pip wheel -q --no-deps -w dist .
