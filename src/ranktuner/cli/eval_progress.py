@@ -85,9 +85,8 @@ class Bar:
             self.next_line = time.monotonic() + self.LINE_SECONDS
             rate = (self.done - self.before) / (time.monotonic() - self.began)
             left = (self.total - self.done) / rate / 60
-            typer.echo(
-                f"{self.task}: {self.done} of {self.total}, about {left:.0f} min left, {self._score()}", err=True
-            )
+            parts = [f"{self.task}: {self.done} of {self.total}", f"about {left:.0f} min left", self._score()]
+            typer.echo(", ".join(filter(None, parts)), err=True)
 
     def _score(self) -> str:
         return f"pass@1 so far {self.correct / self.graded_n:.1%}" if self.graded_n else ""
