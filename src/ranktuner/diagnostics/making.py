@@ -17,7 +17,7 @@ from ranktuner.diagnostics.noise import CORRUPTION_RATIO, LEAST_ROWS
 from ranktuner.diagnostics.planting import draw, plant_answers, plant_numbers, plant_sentences, sentences_of
 from ranktuner.diagnostics.summaries import need
 from ranktuner.diagnostics.table import TokenTable, read_table
-from ranktuner.errors import DataError, InputError
+from ranktuner.errors import DataError, InputError, missing_extra
 from ranktuner.evals.generators.fingerprint import fingerprint_of
 from ranktuner.evals.records import Sample
 from ranktuner.evals.samples import check_header, hash_of, read_samples
@@ -57,8 +57,11 @@ class Scorer:
             how: the other fields.
         """
         import torch
-        from transformers import AutoModelForCausalLM, AutoTokenizer
 
+        try:
+            from transformers import AutoModelForCausalLM, AutoTokenizer
+        except ImportError as error:
+            raise missing_extra("transformers", "train", "Scoring rows with a model") from error
         if dtype not in DTYPES:
             raise InputError(f"dtype {dtype!r}: expected one of {', '.join(DTYPES)}")
         folder = Path(name).expanduser()
