@@ -167,6 +167,15 @@ def test_scale_orders_the_same_surprise_by_how_open_the_context_is() -> None:
         assert (method(spec).weights(signals).diff() < 0).all(), spec
 
 
+def test_a_threshold_belongs_to_both_sides() -> None:
+    tokens = [oracle.token([0.0, 900.0], 1), oracle.token([0.0, 900.0], 0)]
+    signals = signals_of(tokens)
+    assert signals.p.tolist() == [1.0, 0.0]
+    assert method("threshold(at=1)").weights(signals).tolist() == [1.0, 0.0]
+    assert method("threshold(at=0, keep=below)").weights(signals).tolist() == [0.0, 1.0]
+    assert method("profit(tau=1)").weights(signals).tolist() == [1.0, 0.0]
+
+
 # ---------------------------------------------------------------- the four tokens
 
 
@@ -255,6 +264,11 @@ def test_talr_serves_the_step_before() -> None:
     chosen.context.advance()
     got = chosen.weights(signals_of(tokens, seq))[0].item()
     assert got == pytest.approx(float(oracle.weight("talr", tokens[0], tau=2 * first)), rel=1e-12)
+    # a third step knows nothing of the second
+    chosen.context.collect(3 * nll, torch.tensor(seq))
+    chosen.context.advance()
+    got = chosen.weights(signals_of(tokens, seq))[0].item()
+    assert got == pytest.approx(float(oracle.weight("talr", tokens[0], tau=3 * first)), rel=1e-12)
     # and a checkpoint brings it back
     resumed = method("talr")
     assert resumed.context is not None
