@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -60,6 +61,25 @@ def test_gradient_checkpointing_changes_nothing(folder: Path, reference: dict[st
     runs.assert_same(
         reference[method], runs.run(folder, f"saved-{METHODS.index(method)}", sets, method=method, micro_batch=2)
     )
+
+
+def test_adapters_too(folder: Path) -> None:
+    whole = runs.run(folder, "lora-8", lora=4, method="ranktuner(prior=prob)", micro_batch=8)
+    sets = ("model.gradient_checkpointing=on",)
+    cut = runs.run(folder, "lora-1", sets, lora=4, method="ranktuner(prior=prob)", micro_batch=1)
+    runs.assert_same(whole, cut)
+    assert runs.furthest(whole, cut) <= 1e-5
+
+
+def test_rows_that_streaming_finds_empty_change_nothing(folder: Path) -> None:
+    # Cut at 25 tokens some rows keep no answer: held data leave them out, streamed data meet them in their batches.
+    streamed = [
+        runs.run(folder, f"empty-{m}", ("data.streaming=on",), method="talr", max_length=25, micro_batch=m)
+        for m in (1, 8)
+    ]
+    runs.assert_same(*streamed)
+    plan = json.loads((streamed[0] / "run.json").read_text())["plan"]
+    assert plan["counts"]["dropped"] > 0
 
 
 def test_packing_and_streaming_lose_no_token(folder: Path) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import os
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -22,7 +20,6 @@ from ranktuner.train.trainer import Job, Trainer
 
 def build_arguments(config: TrainConfig, plan: Plan, folder: RunFolder) -> Any:
     """Return transformers' arguments for the plan; making them joins the processes that the launcher started."""
-    quiet_libraries()
     from trl import SFTConfig
 
     o = config.optimizer
@@ -130,17 +127,6 @@ def _tensorboard_folder(folder: RunFolder) -> Iterator[None]:
         yield
     finally:
         del os.environ[name]
-
-
-def quiet_libraries() -> None:
-    """Keep loading bars and known warnings of the libraries off the console: the display is ours."""
-    import transformers
-
-    transformers.utils.logging.disable_progress_bar()
-    for name in ("transformers", "bitsandbytes"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-    # TRL still speaks of gradient checkpointing where transformers has renamed it.
-    warnings.filterwarnings("ignore", message=".*gradient_checkpointing.*", category=FutureWarning)
 
 
 def _unused_collator(_: Any) -> Any:

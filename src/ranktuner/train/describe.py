@@ -36,9 +36,12 @@ def closing(folder: RunFolder, plan: Plan, outcome: str, step: int, config: Trai
             "go on with the same command and --resume",
         ]
     kind = "adapter" if config.lora.rank else "model"
-    then = f"ranktuner merge {folder.path}" if config.lora.rank else f"ranktuner eval --model {folder.model}"
+    then = (
+        f"ranktuner merge {folder.path}" if config.lora.rank else f"ranktuner eval --model {folder.model} --task gsm8k"
+    )
     return [
         f"done     {kind} in {folder.model}",
         f"         metrics in {folder.metrics}, configuration and versions in {folder.path / 'run.json'}",
         f"next     {then}",
+        f"         ranktuner report {folder.path}",
     ]

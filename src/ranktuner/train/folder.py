@@ -27,7 +27,10 @@ RUN, METRICS, CHECKPOINTS, MODEL, STATE = "run.json", "metrics.jsonl", "checkpoi
 PART = ".part"
 FREE_TO_CHANGE = ("telemetry", "checkpoint", "output")
 """Sections that a resumed run may change: they do not touch a number."""
-FREE_KEYS = ("batch.micro", "model.gradient_checkpointing", "model.attention", "model.trust_remote_code")
+FREE_KEYS = (
+    *("data.source", "data.eval"),  # their content is held by its fingerprint
+    *("batch.micro", "model.gradient_checkpointing", "model.attention", "model.trust_remote_code"),
+)
 
 
 @dataclass(frozen=True)

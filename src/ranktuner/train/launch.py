@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -95,3 +97,14 @@ def check_optimizer(model: Any, optimizer: Any) -> None:
             f"the optimiser does not hold {len(idle)} trainable parameters (first: {idle[0]}): they would never move; "
             "this combination of model and sharding cannot be trained"
         )
+
+
+def quiet_libraries() -> None:
+    """Keep loading bars and known warnings of the libraries off the console: the display is ours."""
+    for name in ("transformers", "bitsandbytes"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    # TRL still speaks of gradient checkpointing where transformers has renamed it.
+    warnings.filterwarnings("ignore", message=".*gradient_checkpointing.*", category=FutureWarning)
+    import transformers
+
+    transformers.utils.logging.disable_progress_bar()

@@ -11,7 +11,7 @@ from typing import Any
 from ranktuner.train.config import TrainConfig, make_config, read_config
 from ranktuner.train.describe import closing, describe
 from ranktuner.train.folder import RunFolder
-from ranktuner.train.launch import check_launch, check_processes, on_main
+from ranktuner.train.launch import check_launch, check_processes, on_main, quiet_libraries
 from ranktuner.train.plan import Plan, Prepared, World, prepare
 from ranktuner.train.record import Recorder, now, resolve
 from ranktuner.train.stopping import stop_signals
@@ -54,6 +54,7 @@ def train(
     console = main_console(world.rank, quiet)
     say = Display(0, 0, console).say
     check_launch(config, world)
+    quiet_libraries()
     if config.output and not dry_run and world.rank == 0:
         RunFolder(config.output).check(resume)  # before anything is read
     prepared = prepare(config, world)
