@@ -84,6 +84,12 @@ def test_left_padding_hides_no_token_and_splits_no_sequence() -> None:
         assert len(supervised(torch.tensor(labels), position_ids=torch.tensor([padding])).seq.unique()) == 1
 
 
+def test_a_row_that_begins_in_the_middle_of_a_sequence_is_its_own() -> None:
+    got = supervised(torch.tensor([[1, 2, 3], [4, 5, 6]]), position_ids=torch.tensor([[0, 1, 2], [3, 4, 5]]))
+    assert got.target.tolist() == [2, 3, 5, 6]
+    assert got.seq[0] == got.seq[1] != got.seq[2] == got.seq[3]
+
+
 def test_rows_picks_the_predictions() -> None:
     labels = torch.tensor([[IGNORE, 3, IGNORE], [1, 1, 2]])
     hidden = torch.arange(12.0).reshape(2, 3, 2)
