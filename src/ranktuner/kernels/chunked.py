@@ -21,7 +21,7 @@ from torch import Tensor
 from ranktuner.errors import InputError, NonFiniteError, UnsupportedError
 from ranktuner.kernels import rows
 from ranktuner.kernels.budget import WORTH_COPYING, compact, rows_that_count, share_left_out
-from ranktuner.kernels.products import Head, HeadGradient, chunk_rows, common_dtype, scaled
+from ranktuner.kernels.products import Head, HeadGradient, buffer, chunk_rows, common_dtype, scaled
 from ranktuner.kernels.rows import RowStats
 from ranktuner.signals import Needs, RowTerms, Signals, check_rows
 
@@ -190,7 +190,7 @@ class _Pass:
     def __init__(self, hidden: Tensor, head: Head, plan: _Plan, wants: list[bool]) -> None:
         self.hidden, self.head, self.plan, self.wants = hidden, head, plan, wants
         n = len(plan.target)
-        self.logits = hidden.new_empty((min(plan.chunk, n), head.vocab_size))
+        self.logits = buffer((min(plan.chunk, n), head.vocab_size), hidden.dtype, hidden.device)
         chunks = -(-n // plan.chunk) if n else 1
         self.d_hidden = torch.zeros_like(hidden) if wants[0] else None
         self.d_head = HeadGradient(head, weight=wants[1], bias=wants[2], chunks=chunks)
@@ -295,10 +295,10 @@ class _Recompute(torch.autograd.Function):
         parts: list[RowStats] = []
         with torch.autocast(hidden.device.type, enabled=False):
             head, h = plan.head.cast(ctx.dtype), hidden.to(ctx.dtype)
-            buffer = h.new_empty((min(plan.chunk, len(h)), head.vocab_size))
+            kept = buffer((min(plan.chunk, len(h)), head.vocab_size), h.dtype, h.device)
             for i in range(0, len(h), plan.chunk):
                 part = slice(i, i + plan.chunk)
-                logits = head.logits(h[part], buffer[: len(plan.target[part])])
+                logits = head.logits(h[part], kept[: len(plan.target[part])])
                 how = rows.choose(logits, plan.implementation)
                 parts.append(rows.statistics(logits, plan.target[part], plan.needs, how))
         joined = _cat(parts)
