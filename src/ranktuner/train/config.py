@@ -224,16 +224,21 @@ def read_config(
         flags: by the names of `FLAGS`; None means not given.
         sets: settings as `section.key=value`, values as in TOML (a bare word is text).
     """
-    tree: dict[str, Any] = _read_toml(Path(file)) if file else {}
+    tree: dict[str, Any] = read_toml(Path(file)) if file else {}
     for flag, value in (flags or {}).items():
         if value is not None:
             _put(tree, FLAGS[flag], value)
     for text in sets:
-        key, equals, value = text.partition("=")
-        if not equals or not key.strip():
-            raise InputError(f"--set {text!r}: expected section.key=value, as in optimizer.weight_decay=0.1")
-        _put(tree, key.strip(), _toml_value(value.strip()))
+        _put(tree, *split_setting(text))
     return make_config(tree)
+
+
+def split_setting(text: str) -> tuple[str, Any]:
+    """Return name and value of a `section.key=value`; values as in TOML, and a bare word is text."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise InputError(f"--set {text!r}: expected section.key=value, as in optimizer.weight_decay=0.1")
+    return key.strip(), _toml_value(value.strip())
 
 
 def make_config(tree: Mapping[str, Any]) -> TrainConfig:
@@ -244,7 +249,7 @@ def make_config(tree: Mapping[str, Any]) -> TrainConfig:
     try:
         return TrainConfig.model_validate(dict(tree))
     except ValidationError as error:
-        raise InputError(_explain(error.errors()[0])) from None
+        raise InputError(explain(error.errors()[0], known_keys())) from None
 
 
 def known_keys(schema: type[BaseModel] = TrainConfig, prefix: str = "") -> list[str]:
@@ -259,19 +264,21 @@ def known_keys(schema: type[BaseModel] = TrainConfig, prefix: str = "") -> list[
     return keys
 
 
-def _explain(problem: Any) -> str:
+def explain(problem: Any, known: list[str]) -> str:
+    """Return what is wrong with a setting, in words: pydantic's problem, and the names that there are."""
     path = ".".join(str(part) for part in problem["loc"] if not isinstance(part, int))
     if problem["type"] == "extra_forbidden":
         last = path.rsplit(".", 1)[-1]
-        same = [key for key in known_keys() if key.rsplit(".", 1)[-1] == last]
-        hint = f"did you mean {same[0]!r}?" if same else nearest(path, known_keys())
+        same = [key for key in known if key.rsplit(".", 1)[-1] == last]
+        hint = f"did you mean {same[0]!r}?" if same else nearest(path, known)
         return f"unknown setting {path!r}; {hint}"
     if problem["type"] == "value_error":
         return str(problem["ctx"]["error"])
     return f"{path} is {problem['input']!r}; {problem['msg'][:1].lower()}{problem['msg'][1:]}"
 
 
-def _read_toml(path: Path) -> dict[str, Any]:
+def read_toml(path: Path) -> dict[str, Any]:
+    """Return the settings of a TOML file, or an error that names what is wrong with it."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
