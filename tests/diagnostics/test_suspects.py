@@ -56,6 +56,19 @@ def test_the_heaviest_stretch_is_the_heaviest(values: list[float]) -> None:
     assert start < end
 
 
+def test_what_stands_out_is_what_is_shown() -> None:
+    table = foreign({7: (5, 12)}, ending=4)
+    by_ending, by_passage = (inspect_data(table, by=by).numbers["rows"][0] for by in ("ending", "passage"))
+    assert (by_ending["id"], by_ending["span"]["text"]) == ("4", "".join(f" w{i}" for i in range(14, 20)))
+    assert by_ending["reason"] == "an ending that does not follow"
+    assert by_ending["score"] == by_ending["traces"]["ending"]
+    assert (by_passage["id"], by_passage["span"]["text"]) == ("7", "".join(f" w{i}" for i in range(5, 12)))
+    for row in inspect_data(table).numbers["rows"]:
+        assert row["score"] == max(row["traces"].values())
+    placed = [row["score"] for row in inspect_data(table, by="ending").numbers["rows"]]
+    assert placed == sorted(placed, reverse=True)
+
+
 def test_what_is_said_of_a_row() -> None:
     table = foreign({7: (5, 12)})
     finding = inspect_data(table, most=3, prompts={"7": "Why?"})

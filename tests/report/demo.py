@@ -397,6 +397,7 @@ def inspect_data() -> Finding:
                 "id": name,
                 "score": 9.3 / place,
                 "reason": "a passage the rest of the row does not lead to",
+                "traces": {"passage": 9.3 / place, "ending": 0.4},
                 "tokens": len(tokenize(text)),
                 "mean_nll": 1.41,
                 "mean_entropy_bits": 1.93,
@@ -410,7 +411,6 @@ def inspect_data() -> Finding:
                     "tokens": 3,
                     "mean_nll": 4.1,
                     "mean_entropy_bits": 3.0,
-                    "score": 9.3 / place,
                 },
                 "worst_token": {
                     "start": start,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -72,7 +72,8 @@ def data(
     write_csv(path, records(table, prompts, by))
     found = inspect_data(table, by=by, most=most, prompts=prompts, planted=planted)
     body = [
-        [str(row["place"]), row["id"], f"{row['score']:.1f}", _short(_shown(row))] for row in found.numbers["rows"][:10]
+        [str(row["place"]), row["id"], f"{row['score']:.1f}", _short(row["span"]["text"])]
+        for row in found.numbers["rows"][:10]
     ]
     lines = columns(["", "row", "score", "what stands out"], body)
     if planted:
@@ -83,12 +84,6 @@ def data(
         ]
         lines += ["", *columns(["planted", "rows", "found", "span precision", "span recall", "AUC"], found_again)]
     finish(found, output, [*lines, f"all {found.n} rows: {path}"])
-
-
-def _shown(row: dict[str, Any]) -> str:
-    """The passage, or the end of the text, whichever made the row stand out."""
-    ending = row["traces"]["ending"] > row["traces"]["passage"]
-    return "… " + str(row["text"])[-38:] if ending else str(row["span"]["text"])
 
 
 def _short(text: str) -> str:

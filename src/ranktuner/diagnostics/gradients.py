@@ -49,7 +49,7 @@ def gradients(table: TokenTable | None, methods: Sequence[str]) -> Finding:
             "unit": "points of a shape" if table is None else "tokens",
             "gradient": "w (1 - p), half the L1 norm of the gradient in the logits",
             "shapes": "R = floor(1/p), the largest that p allows; p_max = max(p, h^-1(H)); all entropy in the top K; "
-            "sum p^2 = 2^-H",
+            "sum p^2 = 2^-H; a method that looks back on steps (talr) looks back on nll 1",
             "vocab_size": SHAPE_VOCAB,
         },
         provenance=provenance_of({} if table is None else {"tokens": table}),

@@ -9,7 +9,7 @@ Different trouble leaves different traces, and each is looked for by itself:
   with the endings of the other rows. Single surprising tokens elsewhere are no trace: good text is full of them.
 
 Each is put on the scale of the majority: how many times the distance from the median row to the row at P90 it lies
-above the median. A row's score is the larger of the two.
+above the median. A row's score is the larger of the two, or the one that the rows are ordered by.
 """
 
 from __future__ import annotations
@@ -52,22 +52,22 @@ class Suspect:
     """Its tokens, as indices into the table."""
     traces: Mapping[str, float]
     """Trace -> how far it stands out."""
-    span: tuple[int, int]
-    """Tokens of the passage with the largest sum."""
-    passage: float
-    """That sum, nats."""
+    reason: str
+    """The trace it is judged by: the one asked for, or the larger."""
+    passage: tuple[int, int]
+    """Tokens of the stretch with the largest sum."""
     worst: int
     """The token with the largest nll - H: the model was sure of something else."""
 
     @property
     def score(self) -> float:
-        """How far the clearest trace stands out."""
-        return max(self.traces.values())
+        """How far the row stands out."""
+        return self.traces[self.reason]
 
     @property
-    def reason(self) -> str:
-        """Which trace that is."""
-        return max(self.traces, key=lambda trace: self.traces[trace])
+    def span(self) -> tuple[int, int]:
+        """The tokens that stand out: the passage or the ending."""
+        return self.passage if self.reason == "passage" else (max(self.first, self.last - ENDING), self.last)
 
 
 def check_order(by: str) -> None:
@@ -91,19 +91,14 @@ def suspects(table: TokenTable, by: str = "score") -> list[Suspect]:
     heavy = [_heaviest(foreign[a:b]) for _, a, b in rows]
     passage = _standard(np.array([h[0] for h in heavy]))
     ending = _standard(np.array([nll[max(a, b - ENDING) : b].mean() for _, a, b in rows]))
-    found = [
-        Suspect(
-            row=number,
-            first=a,
-            last=b,
-            traces={"passage": float(passage[i]), "ending": float(ending[i])},
-            span=(a + heavy[i][1], a + heavy[i][2]),
-            passage=heavy[i][0],
-            worst=a + int(np.argmax(nll[a:b] - nats[a:b])),
-        )
-        for i, (number, a, b) in enumerate(rows)
-    ]
-    return sorted(found, key=lambda s: -(s.score if by == "score" else s.traces[by]))
+    found = []
+    for i, (number, a, b) in enumerate(rows):
+        traces = {"passage": float(passage[i]), "ending": float(ending[i])}
+        reason = max(TRACES, key=traces.__getitem__) if by == "score" else by
+        _, start, end = heavy[i]
+        worst = a + int(np.argmax(nll[a:b] - nats[a:b]))
+        found.append(Suspect(number, a, b, traces, reason, (a + start, a + end), worst))
+    return sorted(found, key=lambda suspect: -suspect.score)
 
 
 def _heaviest(values: Array) -> tuple[float, int, int]:
@@ -153,7 +148,8 @@ def inspect_data(
             "unit": "rows",
             "passage": f"stretch with the largest sum of nll + H (nats) above the tokens' P{100 * LEVEL:.0f}",
             "ending": f"mean nll of the last {ENDING} tokens",
-            "score": "the larger of the two traces, in distances of the median row from the row at P90",
+            "score": "the larger of the two traces (or the one ordered by), in distances of the median row from the row at P90",
+            "span": "what stands out: the passage, or the ending",
             "order": by,
             "planted": "precision and recall among as many rows as were planted, by score; spans in tokens",
         },
@@ -187,7 +183,6 @@ def record(table: TokenTable, suspect: Suspect, place: int, prompts: Mapping[str
             "tokens": last - first,
             "mean_nll": float(nll[first:last].mean()),
             "mean_entropy_bits": float(bits[first:last].mean()),
-            "score": suspect.passage,
         },
         "worst_token": {
             **_place(table, token, token + 1),
@@ -215,9 +210,7 @@ def recovery(kind: str, table: TokenTable) -> dict[str, Any]:
     need(count, 1, "rows in which the planted text survived", kind)
     shown = np.zeros(len(table), dtype=bool)
     for suspect in found[:count]:
-        ending = (max(suspect.first, suspect.last - ENDING), suspect.last)
-        first, last = suspect.span if suspect.reason == "passage" else ending
-        shown[first:last] = True
+        shown[slice(*suspect.span)] = True
     hits = int(bad[:count].sum())
     # `found` is sorted: the area under the ROC curve is the share of (bad, good) pairs in the right order.
     pairs = count * (len(bad) - count)

@@ -57,7 +57,8 @@ def _of_set(name: str, table: TokenTable) -> dict[str, Any]:
     need(len(table), LEAST_TOKENS, "tokens", name)
     p, rank, expected = table.p, table.rank.astype(np.float64), table.expected_rank
     bits = table.entropy_bits.astype(np.float64)
-    rank_edges = np.geomspace(1, max(2.0, rank.max()), 41)
+    # Whole numbers, so that every rank of a bin is at least its first edge, where p <= 1/R is drawn.
+    rank_edges = np.unique(np.geomspace(1, rank.max() + 1, 41).round())
     expected_edges = np.geomspace(1, max(2.0, float(expected.max())), 41)
     bits_edges = np.linspace(0, max(4.0, float(bits.max())), 41)
     few = np.unique(np.linspace(0, len(table) - 1, min(POINTS, len(table))).astype(int))
@@ -114,7 +115,8 @@ def check_bounds(table: TokenTable) -> list[dict[str, Any]]:
 def envelopes(vocab_size: int = 50_000) -> dict[str, Any]:
     """Return the curves that no token can cross: p = 1/R, and the smallest E[R] at each entropy."""
     rank = np.geomspace(1, vocab_size, 120)
-    bits = np.linspace(0, 14, 141)
+    # The bound changes its form at 2 bits, in a step: both sides of it are points of the curve.
+    bits = np.sort(np.append(np.linspace(0, 14, 141), bounds.HIGH_ENTROPY_BITS - 1e-9))
     lower = bounds.rank_bound_from_entropy(torch.from_numpy(bits), vocab_size).numpy()
     return {
         "rank_p": {"rank": rank.tolist(), "p": (1 / rank).tolist()},

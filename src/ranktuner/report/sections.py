@@ -129,7 +129,8 @@ def _suspects(sources: Sources) -> Section:
     found = sources.of("inspect-data")
     section = Section("suspects", "Suspicious rows", suspects=suspects.suspects(found))
     section.lead = sentence(
-        "Rows whose text the model did not see coming although the context left little doubt, worst first."
+        "Rows with a passage that the rest does not lead to, or with an ending that does not follow, the most suspicious "
+        "first. The list is for people to read: a rare but right row can stand in it."
     )
     planted = suspects.planted_table(found)
     if planted:

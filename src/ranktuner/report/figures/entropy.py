@@ -43,7 +43,12 @@ def _bars(models: Sequence[Mapping[str, Any]], field: str, title: str, style: st
     ]
     channels = name_channels([m["name"] for m in models])
     base = alt.Chart(data(rows)).encode(
-        x=alt.X("name:N", title=None, sort=[m["name"] for m in models], axis=alt.Axis(labelAngle=0, labelLimit=90))
+        x=alt.X(
+            "name:N",
+            title=None,
+            sort=[m["name"] for m in models],
+            axis=alt.Axis(labelAngle=0, labelLimit=max(40, 220 // len(models))),
+        )
     )
     y = alt.Y("mean:Q", title=None, axis=alt.Axis(format=style, tickCount=4), scale=alt.Scale(domainMin=0))
     tips = ["name:N", *(alt.Tooltip(f"{k}:Q", format=".3~g") for k in ("mean", "low", "high"))]
@@ -70,9 +75,9 @@ def _distribution(models: Sequence[Mapping[str, Any]]) -> Panel:
             x=alt.X("x:Q", title="entropy H (bits)"),
             y=alt.Y(
                 "count:Q",
-                title="tokens",
+                title="tokens (log scale)",
                 scale=alt.Scale(type="symlog", constant=10),
-                axis=alt.Axis(format="~s", values=[0, 10, 100, 1000, 10000, 100000, 1000000]),
+                axis=alt.Axis(format=",d", values=[0, 10, 100, 1000, 10000, 100000, 1000000]),
             ),
             **name_channels([m["name"] for m in models]),
             tooltip=["name:N", alt.Tooltip("x:Q", title="H from"), alt.Tooltip("count:Q", title="tokens", format=",")],

@@ -23,19 +23,19 @@ from ranktuner.report.figures.base import (
 )
 from ranktuner.report.figures.regimes import QUADRANTS
 from ranktuner.report.figures.theme import DASHES, ramp, var
-from ranktuner.report.writing import num
+from ranktuner.report.writing import num, sentence
 
 
 def figures(finding: Finding) -> list[Figure]:
     """Return the gradient shapes, and the planes where a table of tokens was given."""
-    made = [_shapes(finding.numbers["shapes"])]
+    made = [_shapes(finding.numbers["shapes"], finding.protocol.get("shapes"))]
     plane = finding.numbers.get("plane")
     if plane:
         made.append(_planes(plane))
     return made
 
 
-def _shapes(shapes: list[Mapping[str, Any]]) -> Figure:
+def _shapes(shapes: list[Mapping[str, Any]], given: str | None) -> Figure:
     """One panel for the weights that look at p alone, and one for each method that looks at H too."""
     alone = [shape for shape in shapes if not shape.get("at")]
     panels = [_lines("weights of p alone", alone, [shape["name"] for shape in alone], {})] if alone else []
@@ -53,6 +53,7 @@ def _shapes(shapes: list[Mapping[str, Any]]) -> Figure:
         panels=panels,
         columns=2 if len(panels) in (1, 2, 4) else 3,
         height=260,
+        note=sentence("What p and H leave open: {}.", given) if given else Markup(),
     )
 
 
@@ -116,7 +117,9 @@ def _planes(plane: Mapping[str, Any]) -> Figure:
         table=Table(["share of the gradient from", *(method["name"] for method in plane["methods"])], rows),
         columns=4 if len(panels) % 3 == 1 else 3,
         height=220,
-        note=Markup("Darker: a larger share. The lines are p = 0.5 and H = 2 bits."),
+        note=Markup(
+            "The further a cell’s colour is from the page’s, the larger its share. The lines are p = 0.5 and H = 2 bits."
+        ),
     )
 
 

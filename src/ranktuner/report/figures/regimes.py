@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from markupsafe import Markup
+
 from ranktuner.findings import Finding
 from ranktuner.report.figures.base import Figure, Panel, Row, Table, altair, data, panel, safe_id
 from ranktuner.report.figures.theme import ramp, var
@@ -17,7 +19,7 @@ def figures(finding: Finding) -> list[Figure]:
     """Return the shares of both regimes over all sets, and the four quadrants of each set."""
     numbers = finding.numbers
     made = [_shares(numbers)]
-    made += [_quadrants(one, numbers) for one in numbers["sets"] if one.get("quadrants")]
+    made += [_quadrants(one, numbers, place == 0) for place, one in enumerate(numbers["sets"]) if one.get("quadrants")]
     return made
 
 
@@ -91,7 +93,7 @@ def _table(sets: Sequence[Mapping[str, Any]]) -> Table:
     return Table(head, rows)
 
 
-def _quadrants(one: Mapping[str, Any], numbers: Mapping[str, Any]) -> Figure:
+def _quadrants(one: Mapping[str, Any], numbers: Mapping[str, Any], first: bool) -> Figure:
     methods = list(one["quadrants"][0]["weights"])
     cells = {"tokens": {q["name"]: q["tokens"] for q in one["quadrants"]}}
     cells |= {method: {q["name"]: q["weights"].get(method) for q in one["quadrants"]} for method in methods}
@@ -106,7 +108,7 @@ def _quadrants(one: Mapping[str, Any], numbers: Mapping[str, Any]) -> Figure:
     return Figure(
         id=safe_id("quadrants", one["name"]),
         title=f"Four regimes of {one['name']}",
-        caption=caption,
+        caption=caption if first else Markup("The same for this set."),
         panels=[_square(what, shares) for what, shares in cells.items()],
         table=Table(["regime", *cells], rows),
         columns=4,

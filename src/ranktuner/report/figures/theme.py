@@ -155,7 +155,8 @@ CONFIG: dict[str, Any] = {
     },
     "title": {"color": var("ink"), "fontSize": 12, "fontWeight": 600, "anchor": "start", "font": SANS, "offset": 10},
     "text": {"color": var("ink-2"), "font": SANS, "fontSize": 11},
-    "line": {"strokeWidth": 1.8, "strokeJoin": "round", "strokeCap": "round"},
+    # Round caps would close the gaps of the dashes that tell the lines apart.
+    "line": {"strokeWidth": 1.8, "strokeJoin": "round", "strokeCap": "butt"},
     "point": {"size": 46, "filled": True},
     "rule": {"color": var("rule-2")},
 }

@@ -82,7 +82,7 @@ def _planes(one: Mapping[str, Any], envelopes: Mapping[str, Any]) -> Figure:
         panels=[panel("R and p", left, 300, 240), panel("E[R] and H", right, 300, 240)],
         table=_bounds(one["bounds"]),
         height=300,
-        note=Markup("Shades count tokens in a cell, dots are single tokens, the line is the bound."),
+        note=Markup("Shades count tokens, dots are single tokens, the line is the bound. Large ranks share a column."),
     )
 
 
@@ -97,25 +97,25 @@ def _plane(
     log_y: bool = False,
 ) -> Any:
     alt = altair()
-    x_scale = alt.Scale(type="log" if log_x else "linear", nice=False)
-    y_scale = alt.Scale(type="log" if log_y else "linear", nice=False)
-    cells = grid_rows(grid["x_edges"], grid["y_edges"], grid["counts"])
+    x_edges, y_edges = grid["x_edges"], grid["y_edges"]
+    # The bounds go on for ever; the plane ends where the tokens do.
+    x_scale = alt.Scale(type="log" if log_x else "linear", nice=False, domain=[x_edges[0], x_edges[-1]])
+    y_scale = alt.Scale(type="log" if log_y else "linear", nice=False, domain=[y_edges[0], y_edges[-1]])
+    cells = grid_rows(x_edges, y_edges, grid["counts"])
     x_axis, y_axis = (alt.Axis(format="~s", tickCount=5, grid=False) for _ in "xy")
-    mosaic = (
-        alt.Chart(data(cells))
-        .mark_rect(**CELL)
-        .encode(
-            x=alt.X("x:Q", title=x_title, scale=x_scale, axis=x_axis),
-            x2="x2:Q",
-            y=alt.Y("y:Q", title=y_title, scale=y_scale, axis=y_axis),
-            y2="y2:Q",
-            **shaded("count:Q", "tokens", _STEPS, ramp("h")),
-            tooltip=[
-                alt.Tooltip("count:Q", title="tokens", format=","),
-                alt.Tooltip("x:Q", title=x_title, format=".3~g"),
-                alt.Tooltip("y:Q", title=y_title, format=".3~g"),
-            ],
-        )
+    chart = alt.Chart(data(cells))
+    # A rank is a whole number: a cell as wide as its bin would reach over the bound that all its tokens keep.
+    marks = chart.mark_bar(size=5) if log_x else chart.mark_rect(**CELL).encode(x2="x2:Q")
+    mosaic = marks.encode(
+        x=alt.X("x:Q", title=x_title, scale=x_scale, axis=x_axis),
+        y=alt.Y("y:Q", title=y_title, scale=y_scale, axis=y_axis),
+        y2="y2:Q",
+        **shaded("count:Q", "tokens", _STEPS, ramp("h")),
+        tooltip=[
+            alt.Tooltip("count:Q", title="tokens", format=","),
+            alt.Tooltip("x:Q", title=x_title, format=".3~g"),
+            alt.Tooltip("y:Q", title=y_title, format=".3~g"),
+        ],
     )
     dots = (
         alt.Chart(data(columns(x=xs, y=ys)))
@@ -162,9 +162,9 @@ def _histogram(gap: Mapping[str, Any]) -> Panel:
             x2="x2:Q",
             y=alt.Y(
                 "count:Q",
-                title="tokens",
+                title="tokens (log scale)",
                 scale=alt.Scale(type="symlog", constant=10),
-                axis=alt.Axis(format="~s", values=[0, 10, 100, 1000, 10000, 100000, 1000000]),
+                axis=alt.Axis(format=",d", values=[0, 10, 100, 1000, 10000, 100000, 1000000]),
             ),
             tooltip=[
                 alt.Tooltip("x:Q", title="from"),

@@ -63,7 +63,8 @@
       const bin = signal.reverse ? signal.stops.length - i : i;
       const low = i === 0 ? null : signal.stops[i - 1];
       const sign = signal.relative && low !== null ? "×" : "";
-      steps.append(RT.el("li", {}, RT.el("i", { class: "b" + bin }), low === null ? RT.el("span", {}, "less") : RT.el("span", {}, sign, RT.num(low, "exact"))));
+      // A number stands under the border between two colours.
+      steps.append(RT.el("li", {}, RT.el("i", { class: "b" + bin }), low === null ? null : RT.el("span", {}, sign, RT.num(low, "exact"))));
     }
     place.replaceChildren(steps, RT.el("p", { class: "help" }, signal.help));
   }
@@ -197,7 +198,7 @@
     const unit = here && unitOf[here.row][here.token];
     here = null;
     if (unit) paint(unit);
-    card.replaceChildren(RT.el("p", { class: "empty" }, "Point at a token, or focus the text and use the arrow keys."));
+    card.replaceChildren(RT.el("p", { class: "empty" }, "Point at a token or tap it, or focus the text and use the arrow keys."));
   }
 
   const KEYS = {
@@ -260,9 +261,10 @@
   function controls() {
     const choice = document.getElementById("signal");
     data.signals.forEach((one, i) => {
-      if (one.relative && !(data.signals[i - 1] || {}).relative) choice.append(RT.el("span", { class: "gap", "aria-hidden": "true" }));
-      const radio = RT.el("input", { type: "radio", name: "signal", value: one.key, checked: i === 0 });
-      choice.append(RT.el("label", {}, radio, RT.el("span", {}, one.relative ? "weight: " + one.label : one.label)));
+      if (one.relative && !(data.signals[i - 1] || {}).relative) choice.append(RT.el("span", { class: "group", "aria-hidden": "true" }, "or by the weight of"));
+      const name = one.relative ? "weight of " + one.label : null;
+      const radio = RT.el("input", { type: "radio", name: "signal", value: one.key, checked: i === 0, "aria-label": name });
+      choice.append(RT.el("label", {}, radio, RT.el("span", {}, one.label)));
     });
     choice.addEventListener("change", (event) => {
       signal = data.signals.find((one) => one.key === event.target.value);
