@@ -148,7 +148,7 @@ def inspect_data(
             "unit": "rows",
             "passage": f"stretch with the largest sum of nll + H (nats) above the tokens' P{100 * LEVEL:.0f}",
             "ending": f"mean nll of the last {ENDING} tokens",
-            "score": "the larger of the two traces (or the one ordered by), in distances of the median row from the row at P90",
+            "score": "the larger trace (or the one ordered by), in distances of the median row from the row at P90",
             "span": "what stands out: the passage, or the ending",
             "order": by,
             "planted": "precision and recall among as many rows as were planted, by score; spans in tokens",

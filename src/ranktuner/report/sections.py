@@ -129,8 +129,8 @@ def _suspects(sources: Sources) -> Section:
     found = sources.of("inspect-data")
     section = Section("suspects", "Suspicious rows", suspects=suspects.suspects(found))
     section.lead = sentence(
-        "Rows with a passage that the rest does not lead to, or with an ending that does not follow, the most suspicious "
-        "first. The list is for people to read: a rare but right row can stand in it."
+        "Rows with a passage that the rest does not lead to, or with an ending that does not follow, the most "
+        "suspicious first. The list is for people to read: a rare but right row can stand in it."
     )
     planted = suspects.planted_table(found)
     if planted:

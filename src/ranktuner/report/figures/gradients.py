@@ -118,7 +118,7 @@ def _planes(plane: Mapping[str, Any]) -> Figure:
         columns=4 if len(panels) % 3 == 1 else 3,
         height=220,
         note=Markup(
-            "The further a cell’s colour is from the page’s, the larger its share. The lines are p = 0.5 and H = 2 bits."
+            "The further a cell’s colour is from the page’s, the larger its share. Lines: p = 0.5 and H = 2 bits."
         ),
     )
 
