@@ -171,5 +171,5 @@ def buffer(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Te
     """
     if device.type != "cpu":
         return torch.empty(shape, dtype=dtype, device=device)
-    raw = np.empty(math.prod(shape) * dtype.itemsize, dtype=np.uint8)
+    raw = np.empty(math.prod(shape), dtype=f"i{dtype.itemsize}")  # NumPy has no bf16; integers of its size hold it
     return torch.from_numpy(raw).view(dtype).view(shape)
