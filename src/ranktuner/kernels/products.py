@@ -112,7 +112,7 @@ class HeadGradient:
         self.bias = torch.zeros(head.vocab_size, dtype=dtype, device=head.weight.device) if bias else None
         self._first = True
         self._part = torch.empty(0)
-        if self.weight is not None and self.weight.dtype != head.weight.dtype:
+        if self.weight is not None and self.weight.dtype != head.weight.dtype and not _mixes(self.weight):
             rows = min(BLOCK_ROWS, head.vocab_size)
             self._part = torch.empty((rows, head.weight.shape[1]), dtype=head.weight.dtype, device=head.weight.device)
 
@@ -127,6 +127,10 @@ class HeadGradient:
                 torch.mm(grad_nV.t(), hidden_nD, out=self.weight)
             else:
                 self.weight.addmm_(grad_nV.t(), hidden_nD)
+        elif _mixes(self.weight):
+            # Summed in fp32 and never rounded on the way; beta = 0 does not read what it finds.
+            beta = 0 if self._first else 1
+            torch.addmm(self.weight, grad_nV.t(), hidden_nD, beta=beta, out_dtype=self.weight.dtype, out=self.weight)
         else:
             self._add_rounded(self.weight, grad_nV, hidden_nD)
         self._first = False
@@ -138,7 +142,7 @@ class HeadGradient:
         return self.weight, self.bias
 
     def _add_rounded(self, total: Tensor, grad_nV: Tensor, hidden_nD: Tensor) -> None:
-        # No mixed product exists on every device: block products in the low dtype, added in fp32 while in the cache.
+        # Without a mixed product: block products in the low dtype, added in fp32 while in the cache.
         for i in range(0, total.shape[0], BLOCK_ROWS):
             rows = total[i : i + BLOCK_ROWS]
             part = torch.mm(grad_nV[:, i : i + BLOCK_ROWS].t(), hidden_nD, out=self._part[: rows.shape[0]])
@@ -147,6 +151,11 @@ class HeadGradient:
             else:
                 for small, small_part in zip(torch.split(rows, 1024), torch.split(part, 1024), strict=True):
                     small.add_(small_part.to(total.dtype))
+
+
+def _mixes(total: Tensor) -> bool:
+    """Whether the device multiplies in a low dtype and adds to fp32 in one product: only CUDA does."""
+    return total.is_cuda and torch.version.hip is None
 
 
 def scaled(gradient: Tensor, factor: Tensor, dtype: torch.dtype) -> Tensor:
