@@ -1,7 +1,8 @@
 """Time and peak memory of one forward and backward of the output head, against what a user would run otherwise.
 
     python benchmarks/head.py                    # all shapes and dtypes; stores benchmarks/results/head.json
-    python benchmarks/head.py --only smollm2     # one shape
+    python benchmarks/head.py --only smollm2     # one shape; the stored cases of the others stay
+    python benchmarks/head.py --device cuda --store benchmarks/results/head_h200.json
 
 Sides, taking turns in one process so that whatever else the machine does slows all alike (medians are compared):
 - dense: transformers' own loss of a causal language model (plain SFT);
@@ -9,14 +10,17 @@ Sides, taking turns in one process so that whatever else the machine does slows 
 - trl: TRL 1.16's fused head computing its nll;
 - ours: sft, dft, talr, eaft, ranktuner;
 - products: the three matrix products alone, in the same chunks - nothing that gives these gradients can be faster.
+A side whose package is not installed is left out, with a notice. Half masked: every second token is dropped before the
+head, and the time of dropping counts.
 
-Memory is the process's peak resident size above what it held before the step (Linux).
+Memory is the peak above what was held before the step: of the process (Linux), on a GPU of torch's allocator.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import importlib.util
 import os
 import platform
 import time
@@ -41,6 +45,7 @@ SHAPES = {
     "gemma3-270m": (640, 262_144, 2048),
 }
 TITLES = {"smollm2": "SmolLM2-135M", "qwen2.5-1.5b": "Qwen2.5-1.5B", "gemma3-270m": "Gemma-3-270M"}
+HALF = "ours: ranktuner, half masked"
 OURS = ["sft", "dft", "talr(tau=1)", "eaft", "ranktuner"]
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
@@ -79,9 +84,17 @@ def trl_head(h: Tensor, w: Tensor, y: Tensor) -> Tensor:
     return -out[0].sum() / len(y)
 
 
-def ours(method: str) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+def ours(method: str, every: int = 1) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
     chosen = rt.method(method)
-    return lambda h, w, y: rt.fused_weighted_loss(h, w, y, chosen, implementation=IMPLEMENTATION).loss
+
+    def loss(h: Tensor, w: Tensor, y: Tensor) -> Tensor:
+        how = IMPLEMENTATION[h.device.type]
+        if every > 1:  # as `align.supervised` drops the masked tokens
+            kept = torch.arange(0, len(h), every, device=h.device)
+            h, y = h[kept], y[kept]
+        return rt.fused_weighted_loss(h, w, y, chosen, implementation=how).loss
+
+    return loss
 
 
 def products(h: Tensor, w: Tensor, y: Tensor) -> None:
@@ -98,7 +111,8 @@ def products(h: Tensor, w: Tensor, y: Tensor) -> None:
 
 
 BUFFERS: tuple[Tensor, Tensor, Tensor]
-IMPLEMENTATION = "compiled"
+IMPLEMENTATION = {"cpu": "compiled", "cuda": "auto"}
+"""The row pass: on a CPU compiled from the first step, on a GPU what users get."""
 
 
 # --- measuring ---------------------------------------------------------------------------------------------
@@ -112,11 +126,25 @@ def step(side: Callable[..., Any], h: Tensor, w: Tensor, y: Tensor) -> None:
 
 
 def seconds(side: Callable[..., Any], *inputs: Tensor) -> float:
+    if inputs[0].is_cuda:
+        torch.cuda.synchronize()
     start = time.perf_counter()
     step(side, *inputs)
     if inputs[0].is_cuda:
         torch.cuda.synchronize()
     return time.perf_counter() - start
+
+
+def sides() -> dict[str, Callable[..., Any]]:
+    """Return every side that can run here."""
+    found: dict[str, Callable[..., Any]] = {}
+    for name, side, package in (("dense", dense, "transformers"), ("paper", paper, "torch"), ("trl", trl_head, "trl")):
+        if importlib.util.find_spec(package):
+            found[name] = side
+        else:
+            print(f"left out: {name} ({package} is not installed)")
+    found |= {f"ours: {m}": ours(m) for m in OURS}
+    return {**found, HALF: ours("ranktuner", every=2), "products": products}
 
 
 def peak_bytes(side: Callable[..., Any], *inputs: Tensor) -> int | None:
@@ -150,24 +178,16 @@ def measure(shape: str, dtype: str, repeats: int, device: str) -> dict[str, Any]
     h = torch.randn(n, hidden_size).to(device, kind).requires_grad_()
     y = torch.randint(0, vocab, (n,), device=device)
     rows = chunk_rows(n, Head(w), None)
-    half = (h.detach()[::2].contiguous().requires_grad_(), w, y[::2].contiguous())
-    sides: dict[str, tuple[Callable[..., Any], tuple[Tensor, Tensor, Tensor]]] = {
-        "dense": (dense, (h, w, y)),
-        "paper": (paper, (h, w, y)),
-        "trl": (trl_head, (h, w, y)),
-        **{f"ours: {m}": (ours(m), (h, w, y)) for m in OURS},
-        "ours: ranktuner, half masked": (ours("ranktuner"), half),
-        "products": (products, (h, w, y)),
-    }
+    todo = sides()
     BUFFERS = (h.new_empty(rows, vocab), torch.empty_like(h).detach(), torch.empty_like(w).detach())
-    for side, inputs in sides.values():  # warm: compiles, first touch of memory
-        step(side, *inputs)
-    times: dict[str, list[float]] = {name: [] for name in sides}
+    for side in todo.values():  # warm: compiles, first touch of memory
+        step(side, h, w, y)
+    times: dict[str, list[float]] = {name: [] for name in todo}
     for _ in range(repeats):
-        for name, (side, inputs) in sides.items():
-            times[name].append(seconds(side, *inputs))
+        for name, side in todo.items():
+            times[name].append(seconds(side, h, w, y))
     BUFFERS = (h.new_empty(0), h.new_empty(0), h.new_empty(0))  # not to be counted as held before
-    memory = {name: peak_bytes(side, *inputs) for name, (side, inputs) in sides.items() if side is not products}
+    memory = {name: peak_bytes(side, h, w, y) for name, side in todo.items() if side is not products}
     return {
         "shape": TITLES[shape],
         "hidden": hidden_size,
@@ -188,15 +208,16 @@ def ratios(times: dict[str, list[float]], memory: dict[str, int | None]) -> dict
     def over(one: str, other: str) -> float:
         return median(a / b for a, b in zip(times[one], times[other], strict=True))
 
-    found = {
-        "ranktuner / dense sft": over("ours: ranktuner", "dense"),
-        "ranktuner / paper's way": over("ours: ranktuner", "paper"),
-        "ranktuner / trl fused": over("ours: ranktuner", "trl"),
-        "ranktuner / products": over("ours: ranktuner", "products"),
-        "ranktuner / our sft": over("ours: ranktuner", "ours: sft"),
-        "half masked / unmasked": over("ours: ranktuner, half masked", "ours: ranktuner"),
+    pairs = {
+        "ranktuner / dense sft": ("ours: ranktuner", "dense"),
+        "ranktuner / paper's way": ("ours: ranktuner", "paper"),
+        "ranktuner / trl fused": ("ours: ranktuner", "trl"),
+        "ranktuner / products": ("ours: ranktuner", "products"),
+        "ranktuner / our sft": ("ours: ranktuner", "ours: sft"),
+        "half masked / unmasked": (HALF, "ours: ranktuner"),
     }
-    if memory["dense"]:
+    found = {name: over(*pair) for name, pair in pairs.items() if times.keys() >= set(pair)}
+    if memory.get("dense"):
         found["peak memory / dense"] = (memory["ours: ranktuner"] or 0) / memory["dense"]
     return found
 
@@ -218,30 +239,54 @@ def hardware(device: str) -> dict[str, Any]:
     return {"cpu": name, "cores": os.cpu_count(), "threads": torch.get_num_threads()}
 
 
+def kept(path: Path, machine: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the cases stored by an earlier run on the same machine with the same versions."""
+    if not path.exists():
+        return []
+    old = Finding.load(path)
+    same = old.provenance["hardware"] == machine and old.provenance["versions"] == provenance()["versions"]
+    return list(old.numbers["cases"]) if same else []
+
+
+def store(path: Path, cases: list[dict[str, Any]], repeats: int, device: str, machine: dict[str, Any]) -> None:
+    """Save the cases, each shape and dtype once, in the order of SHAPES and DTYPES."""
+    place = {(TITLES[s], d): (i, j) for i, s in enumerate(SHAPES) for j, d in enumerate(DTYPES)}
+    latest = {(c["shape"], c["dtype"]): c for c in cases}
+    finding = Finding(
+        kind="benchmark-head",
+        title="Forward and backward of the output head",
+        n=repeats,
+        numbers={"cases": [latest[key] for key in sorted(latest, key=place.__getitem__)]},
+        protocol={
+            "unit": "interleaved repeats of each case; medians",
+            "row pass": IMPLEMENTATION[device],
+            "labels": "random",
+        },
+        provenance=provenance(hardware=machine),
+    )
+    finding.save(path)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", choices=SHAPES, help="one shape")
     parser.add_argument("--dtype", choices=DTYPES, help="one dtype")
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--output", type=Path, default=RESULT)
+    parser.add_argument("--repeats", type=int, help="default: 5, on a GPU 30")
+    parser.add_argument("--device", choices=IMPLEMENTATION, default="cpu")
+    parser.add_argument("--store", type=Path, default=RESULT, help="the file of results; default: %(default)s")
     parser.add_argument("--no-store", action="store_true", help="print only")
     arguments = parser.parse_args()
-    cases = []
+    repeats = arguments.repeats or (30 if arguments.device == "cuda" else 5)
+    machine = hardware(arguments.device)
+    cases = kept(arguments.store, machine)
     for shape in [arguments.only] if arguments.only else SHAPES:
         for dtype in [arguments.dtype] if arguments.dtype else DTYPES:
-            cases.append(measure(shape, dtype, arguments.repeats, arguments.device))
+            cases.append(measure(shape, dtype, repeats, arguments.device))
             show(cases[-1])
-    finding = Finding(
-        kind="benchmark-head",
-        title="Forward and backward of the output head",
-        n=arguments.repeats,
-        numbers={"cases": cases},
-        protocol={"unit": "interleaved repeats; medians", "row pass": IMPLEMENTATION, "labels": "random"},
-        provenance=provenance(hardware=hardware(arguments.device)),
-    )
+            if not arguments.no_store:  # after each case: a run that is cut short keeps what it has
+                store(arguments.store, cases, repeats, arguments.device, machine)
     if not arguments.no_store:
-        print(f"\nstored in {finding.save(arguments.output)}")
+        print(f"\nstored in {arguments.store}")
 
 
 if __name__ == "__main__":

@@ -19,9 +19,10 @@ def interpreted() -> None:
     assert triton_rows.interpreted(), "these tests prove nothing unless the interpreter runs them"
 
 
-@pytest.fixture(params=[4096, 64], ids=["one tile", "many tiles"])
+@pytest.fixture(params=[(1024, 8), (16, 4)], ids=["one tile", "many tiles"])
 def tile(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(triton_rows, "TILE", request.param)
+    for name, size in zip(("LANES", "DEPTH"), request.param, strict=True):
+        monkeypatch.setattr(triton_rows, name, size)
 
 
 @each_dtype

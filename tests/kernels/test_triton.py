@@ -46,22 +46,22 @@ def test_kernels_compile_for_real_gpus(architecture: int, dtype: str, tmp_path: 
 
     from ranktuner.kernels import triton_rows
 
-    def build(kernel: Any, columns: dict[str, str], **constants: Any) -> Any:
+    def build(kernel: Any, columns: dict[str, str], warps: int, **constants: Any) -> Any:
         signature = (
             {"logits": f"*{dtype}"} | columns | {"stride": "i64", "V": "i32"} | dict.fromkeys(constants, "constexpr")
         )
         source = ASTSource(fn=kernel, signature=signature, constexprs=constants)
-        options = {"num_warps": triton_rows.WARPS, "enable_fp_fusion": True}
+        options = {"num_warps": warps, "enable_fp_fusion": True}
         return triton.compile(source, target=GPUTarget("cuda", architecture, 32), options=options)
 
     fp32 = "*fp32"
     columns = {"label_logit": f"*{dtype}", "top": fp32, "total": fp32, "weighted": fp32, "rank": "*i32"}
-    built = [build(triton_rows._statistics, columns, TILE=triton_rows.TILE)]
+    sizes = {"DEPTH": triton_rows.DEPTH, "LANES": triton_rows.LANES}
+    built = [build(triton_rows._statistics, columns, triton_rows.STATISTICS_WARPS, **sizes)]
     columns = dict.fromkeys(("lse", "w_nll", "w_entropy", "entropy"), fp32)
     for softcap, entropy in ((None, False), (30.0, True)):
-        built.append(
-            build(triton_rows._gradient, columns, SOFTCAP=softcap, WITH_ENTROPY=entropy, TILE=triton_rows.TILE)
-        )
+        constants = {"SOFTCAP": softcap, "WITH_ENTROPY": entropy, "TILE": triton_rows.TILE}
+        built.append(build(triton_rows._gradient, columns, triton_rows.WARPS, **constants))
     for kernel in built:
         assert kernel.asm["cubin"]
         assert "local" not in re.sub(r"//.*", "", kernel.asm["ptx"]), "registers spilled to memory"

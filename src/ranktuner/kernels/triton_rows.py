@@ -22,12 +22,34 @@ if TYPE_CHECKING:
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 TILE = 4096
-"""Logits a program holds at a time; a power of 2. With 8 warps, 16 a thread: they and three sums stay in registers."""
+"""Logits a program of the gradient holds at a time; a power of 2. With 8 warps, 16 a thread."""
 WARPS = 8
+LANES = 1024
+"""Running maxima and sums that a program of the statistics keeps; a power of 2."""
+DEPTH = 8
+"""Logits a lane takes at a time. A larger maximum rescales a lane's sums once for all of them, and lanes meet only at
+the end of the row: with one maximum for all, the meeting of the warps took longer than the reading."""
+STATISTICS_WARPS = 4
+
+
+@triton.jit
+def _take(z, label, high, totals, weights, counts):  # type: ignore[no-untyped-def]  # Triton compiles annotations too
+    """Take [DEPTH, LANES] logits into each lane's maximum, sums and count."""
+    new_high = tl.maximum(high, tl.max(z, axis=0))
+    # While every logit is -inf the maximum is too, and -inf - -inf would be NaN.
+    origin = tl.where(new_high == -float("inf"), 0.0, new_high)
+    # x grows by `step` for all that came before: sum (x + step) e^(x + step) = e^step (weights + step totals)
+    step = tl.maximum(high - origin, -1e30)
+    rescale = tl.exp(step)
+    x = z - origin[None, :]
+    e = tl.exp(x)
+    weights = rescale * (weights + step * totals) + tl.sum(e * tl.maximum(x, -1e30), axis=0)  # -inf times 0: NaN
+    totals = rescale * totals + tl.sum(e, axis=0)  # takes the NaN of a NaN logit along: a maximum does not
+    return new_high, totals, weights, counts + tl.sum(tl.where(z >= label, 1, 0), axis=0)
 
 
 @triton.jit  # type: ignore[untyped-decorator]  # Triton is not typed
-def _statistics(  # type: ignore[no-untyped-def]  # Triton compiles annotations too, and knows no Any
+def _statistics(  # type: ignore[no-untyped-def]
     logits,
     label_logit,
     top,
@@ -36,35 +58,34 @@ def _statistics(  # type: ignore[no-untyped-def]  # Triton compiles annotations 
     rank,
     stride,
     V,
-    TILE: tl.constexpr,
+    DEPTH: tl.constexpr,
+    LANES: tl.constexpr,
 ):
-    """One row: running maximum, sum e^x, sum x e^x with x = z - maximum, and count of z >= the label's."""
+    """One row: maximum, sum e^x, sum x e^x with x = z - maximum, and count of z >= the label's."""
     row = tl.program_id(0).to(tl.int64)  # row * stride passes 2^31 in large chunks
-    column = tl.arange(0, TILE)
+    column = tl.arange(0, DEPTH)[:, None] * LANES + tl.arange(0, LANES)[None, :]
     label = tl.load(label_logit + row).to(tl.float32)
-    high = -float("inf")
-    # One sum for each lane: they meet once, at the end of the row.
-    totals = tl.zeros([TILE], dtype=tl.float32)
-    weights = tl.zeros([TILE], dtype=tl.float32)
-    counts = tl.zeros([TILE], dtype=tl.int32)
-    for start in range(0, V, TILE):
-        there = start + column < V
-        z = tl.load(logits + row * stride + start + column, mask=there, other=-float("inf")).to(tl.float32)
-        new_high = tl.maximum(high, tl.max(z, axis=0))
-        # While every logit is -inf the maximum is too, and -inf - -inf would be NaN.
-        origin = tl.where(new_high == -float("inf"), 0.0, new_high)
-        # x grows by `step` for all that came before: sum (x + step) e^(x + step) = e^step (weights + step totals)
-        step = tl.maximum(high - origin, -1e30)
-        rescale = tl.exp(step)
-        x = z - origin
-        e = tl.exp(x)
-        weights = rescale * (weights + step * totals) + e * tl.maximum(x, -1e30)  # -inf times 0 would be NaN
-        totals = rescale * totals + e  # takes the NaN of a NaN logit along: a maximum does not
-        counts += tl.where(there & (z >= label), 1, 0)
-        high = new_high
-    tl.store(top + row, high)
-    tl.store(total + row, tl.sum(totals, axis=0))
-    tl.store(weighted + row, tl.sum(weights, axis=0))
+    high = tl.full([LANES], -float("inf"), dtype=tl.float32)
+    totals = tl.zeros([LANES], dtype=tl.float32)
+    weights = tl.zeros([LANES], dtype=tl.float32)
+    counts = tl.zeros([LANES], dtype=tl.int32)
+    place = logits + row * stride + column
+    whole = V // (DEPTH * LANES) * (DEPTH * LANES)
+    for start in range(0, whole, DEPTH * LANES):
+        z = tl.load(place + start).to(tl.float32)
+        high, totals, weights, counts = _take(z, label, high, totals, weights, counts)
+    if whole < V:
+        z = tl.load(place + whole, mask=whole + column < V, other=-float("inf")).to(tl.float32)
+        # What is not there is -inf, which would count where the label's logit is -inf too.
+        beyond = tl.sum(tl.where((whole + column >= V) & (z >= label), 1, 0), axis=0)
+        high, totals, weights, counts = _take(z, label, high, totals, weights, counts - beyond)
+    # The lanes meet: each lane's sums move to the maximum of all.
+    all_high = tl.max(high, axis=0)
+    step = tl.maximum(high - tl.where(all_high == -float("inf"), 0.0, all_high), -1e30)
+    rescale = tl.exp(step)
+    tl.store(top + row, all_high)
+    tl.store(total + row, tl.sum(rescale * totals, axis=0))
+    tl.store(weighted + row, tl.sum(rescale * (weights + step * totals), axis=0))
     tl.store(rank + row, tl.sum(counts, axis=0))
 
 
@@ -107,13 +128,15 @@ def sums(logits: Tensor, label_logit: Tensor) -> Sums:
         label_logit: [n, 1].
     """
     n, V = _sizes(logits)
+    lanes = min(LANES, int(triton.next_power_of_2(V)))
+    depth = min(DEPTH, int(triton.next_power_of_2(triton.cdiv(V, lanes))))
     top, total, weighted = (torch.empty(n, dtype=torch.float32, device=logits.device) for _ in range(3))
     rank = torch.empty(n, dtype=torch.int32, device=logits.device)
     if n:
         with _on(logits):
             _statistics[(n,)](
                 logits, label_logit.contiguous(), top, total, weighted, rank, logits.stride(0), V,
-                TILE=_tile(V), num_warps=WARPS, enable_fp_fusion=True,
+                DEPTH=depth, LANES=lanes, num_warps=STATISTICS_WARPS, enable_fp_fusion=True,
             )  # fmt: skip
     return top, total, weighted, rank
 
@@ -125,13 +148,14 @@ def gradient(
     n, V = _sizes(logits)
     if not n:
         return
+    tile = min(TILE, int(triton.next_power_of_2(V)))
     # An expanded gradient (that of nll.sum()) has stride 0: the kernel reads rows one after the other.
     columns = [lse if v is None else v.contiguous() for v in (lse, w_nll, w_entropy, entropy)]
     assert all(v.dtype == torch.float32 for v in columns), "statistics and weights of these logits are fp32"
     with _on(logits):
-        _gradient[(n, triton.cdiv(V, _tile(V)))](
+        _gradient[(n, triton.cdiv(V, tile))](
             logits, *columns, logits.stride(0), V,
-            SOFTCAP=softcap, WITH_ENTROPY=w_entropy is not None, TILE=_tile(V), num_warps=WARPS, enable_fp_fusion=True,
+            SOFTCAP=softcap, WITH_ENTROPY=w_entropy is not None, TILE=tile, num_warps=WARPS, enable_fp_fusion=True,
         )  # fmt: skip
 
 
@@ -150,7 +174,3 @@ def _sizes(logits: Tensor) -> tuple[int, int]:
     assert logits.ndim == 2, logits.shape
     assert logits.stride(1) == 1, "the vocabulary must be contiguous"
     return logits.shape[0], logits.shape[1]
-
-
-def _tile(V: int) -> int:
-    return min(TILE, int(triton.next_power_of_2(V)))
