@@ -43,7 +43,7 @@ class Finding:
 
     def to_json(self) -> str:
         """Return the Finding as JSON text; an infinity or NaN is an error, since JSON has none."""
-        return json.dumps({"schema": SCHEMA, **asdict(self)}, ensure_ascii=False, indent=1, allow_nan=False) + "\n"
+        return json_text({"schema": SCHEMA, **asdict(self)}) + "\n"
 
     def save(self, path: str | Path) -> Path:
         """Write the JSON to `path` (whole or not at all) and return the path."""
@@ -83,6 +83,21 @@ class Finding:
         except FileNotFoundError as error:
             raise DataError(f"{path}: no such Finding") from error
         return Finding.from_json(text, source=str(path))
+
+
+def json_text(value: Any, indent: str = "") -> str:
+    """Return the value as JSON, one line for each key but for lists of plain values, which are one line whole."""
+    below = indent + " "
+    if isinstance(value, Mapping) and value:
+        inner = [f"{below}{_plain(str(key))}: {json_text(one, below)}" for key, one in value.items()]
+        return "{\n" + ",\n".join(inner) + f"\n{indent}}}"
+    if isinstance(value, list | tuple) and any(isinstance(one, Mapping | list | tuple) for one in value):
+        return "[\n" + ",\n".join(below + json_text(one, below) for one in value) + f"\n{indent}]"
+    return _plain(value)
+
+
+def _plain(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
 def provenance(**facts: Any) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ranktuner.bounds import LN2, fano_inverse
 from ranktuner.diagnostics.regimes import quadrants, share
-from ranktuner.diagnostics.summaries import grid, need, provenance_of, weights_of
+from ranktuner.diagnostics.summaries import grid, need, provenance_of, rounded, weights_of
 from ranktuner.diagnostics.table import TokenTable
 from ranktuner.findings import Finding
 from ranktuner.registry import method
@@ -67,9 +67,9 @@ def shapes(spec: str) -> list[dict[str, Any]]:
             "name": spec,
             "family": family,
             "at": None if alone else {"entropy_bits": bits},
-            "p": SHAPE_P.tolist(),
-            "w": w.tolist(),
-            "gradient": (w * (1 - SHAPE_P)).tolist(),
+            "p": rounded(SHAPE_P),
+            "w": rounded(w),
+            "gradient": rounded(w * (1 - SHAPE_P)),
         }
         for bits, w in list(curves.items())[: 1 if alone else None]
     ]
@@ -109,7 +109,7 @@ def plane(table: TokenTable, methods: Sequence[str]) -> dict[str, Any]:
         found.append(
             {
                 "name": spec,
-                "share": (cells / total if total else cells).tolist(),
+                "share": [rounded(row) for row in (cells / total if total else cells)],
                 "quadrants": {name: share(mass, inside) for name, inside in quadrants(table).items()},
             }
         )
@@ -117,6 +117,6 @@ def plane(table: TokenTable, methods: Sequence[str]) -> dict[str, Any]:
     return {
         "p_edges": P_EDGES.tolist(),
         "entropy_edges": BITS_EDGES.tolist(),
-        "tokens": tokens.tolist(),
+        "tokens": [rounded(row) for row in tokens],
         "methods": found,
     }

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from ranktuner.bounds import indicator
+from ranktuner.diagnostics.summaries import rounded
 from ranktuner.errors import InputError
 from ranktuner.findings import Finding, provenance
 
@@ -41,13 +42,18 @@ def surface(points: int = 41, largest: float = 1000.0) -> Finding:
     axis = torch.from_numpy(np.geomspace(1, largest, points))
     rank, expected = axis[:, None].expand(points, points), axis[None, :].expand(points, points)
     surfaces: list[dict[str, Any]] = [
-        {"f": LABELS[f], "g": LABELS[g], "indicator": indicator(rank, expected, f, g).tolist()} for f, g in PAIRS
+        {
+            "f": LABELS[f],
+            "g": LABELS[g],
+            "indicator": [rounded(row) for row in indicator(rank, expected, f, g).tolist()],
+        }
+        for f, g in PAIRS
     ]
     return Finding(
         kind="surface",
         title="The indicator over rank and expected rank",
         n=points * points,
-        numbers={"rank": axis.tolist(), "expected_rank": axis.tolist(), "surfaces": surfaces},
+        numbers={"rank": rounded(axis), "expected_rank": rounded(axis), "surfaces": surfaces},
         protocol={"unit": "grid points", "indicator": "I = g(f(R) - f(E[R]))"},
         provenance=provenance(),
     )

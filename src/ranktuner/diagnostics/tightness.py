@@ -26,9 +26,10 @@ TOLERANCE = {"float32": 5e-6, "bfloat16": 5e-6, "float16": 5e-6, "float64": 1e-1
 float64): a sum of V exponentials and V p log p terms, rounded to fp32, moves p, 2^H and p_max by up to a few 1e-6."""
 BITS_TOLERANCE = 2e-6
 """Rounding of an entropy below 2 bits, in fp32; allowed before h is inverted."""
-POINTS = 1000
-GAP_EDGES = np.linspace(0.0, 1.0, 51)
-P_EDGES = np.linspace(0.0, 1.0, 41)
+POINTS = 300
+GAP_EDGES = np.linspace(0.0, 1.0, 26).round(2)
+P_EDGES = np.linspace(0.0, 1.0, 31).round(4)
+BINS = 30
 
 
 def tightness(tables: Mapping[str, TokenTable]) -> Finding:
@@ -58,9 +59,9 @@ def _of_set(name: str, table: TokenTable) -> dict[str, Any]:
     p, rank, expected = table.p, table.rank.astype(np.float64), table.expected_rank
     bits = table.entropy_bits.astype(np.float64)
     # Whole numbers, so that every rank of a bin is at least its first edge, where p <= 1/R is drawn.
-    rank_edges = np.unique(np.geomspace(1, rank.max() + 1, 41).round())
-    expected_edges = np.geomspace(1, max(2.0, float(expected.max())), 41)
-    bits_edges = np.linspace(0, max(4.0, float(bits.max())), 41)
+    rank_edges = np.unique(np.geomspace(1, rank.max() + 1, BINS + 1).round())
+    expected_edges = np.array(rounded(np.geomspace(1, max(2.0, float(expected.max())), BINS + 1)))
+    bits_edges = np.array(rounded(np.linspace(0, max(4.0, float(bits.max())), BINS + 1)))
     few = np.unique(np.linspace(0, len(table) - 1, min(POINTS, len(table))).astype(int))
     return {
         "tokens": len(table),
@@ -114,9 +115,9 @@ def check_bounds(table: TokenTable) -> list[dict[str, Any]]:
 
 def envelopes(vocab_size: int = 50_000) -> dict[str, Any]:
     """Return the curves that no token can cross: p = 1/R, and the smallest E[R] at each entropy."""
-    rank = np.geomspace(1, vocab_size, 120)
+    rank = np.geomspace(1, vocab_size, 60)
     # The bound changes its form at 2 bits, in a step: both sides of it are points of the curve.
-    bits = np.sort(np.append(np.linspace(0, 14, 141), bounds.HIGH_ENTROPY_BITS - 1e-9))
+    bits = np.sort(np.append(np.linspace(0, 14, 71), bounds.HIGH_ENTROPY_BITS - 1e-9))
     lower = bounds.rank_bound_from_entropy(torch.from_numpy(bits), vocab_size).numpy()
     return {
         "rank_p": {"rank": rank.tolist(), "p": (1 / rank).tolist()},
