@@ -55,6 +55,7 @@ def test_a_stored_finding_is_small(kind: str, lines: int, size: int) -> None:
         rank=rng.integers(1, 40_000, count),
         entropy_bits=bits,
         expected_rank=2**bits,
+        weights={"eaft": bits / 9},
     )
     made: dict[str, Finding] = {
         "tightness": tightness({"set": table}),
