@@ -226,7 +226,7 @@ def show(case: dict[str, Any]) -> None:
     print(f"\n{case['shape']} ({case['hidden']} x {case['vocabulary']:,}), {case['tokens']} tokens, {case['dtype']}")
     for name, value in case["seconds"].items():
         peak = case["peak_bytes"].get(name)
-        print(f"  {name:<30}{value:8.3f} s" + (f"{peak / 2**20:10.0f} MiB" if peak else ""))
+        print(f"  {name:<30}{1000 * value:9.2f} ms" + (f"{peak / 2**20:10.0f} MiB" if peak else ""))
     for name, value in case["ratios"].items():
         print(f"    {name:<28}{value:8.3f}")
 

@@ -18,6 +18,8 @@ from ranktuner.errors import InputError
 BLOCK_ROWS = 4096
 """Rows of the head whose gradient is added at a time: the product's temporary stays small, and in the cache."""
 MEMORY_FLOOR = 64 << 20
+MEMORY_FLOOR_CUDA = 256 << 20
+"""On a GPU a chunk costs some 60 launches whatever its size."""
 MEMORY_CEILING = 1 << 30
 
 
@@ -88,14 +90,15 @@ def common_dtype(hidden_ND: Tensor, weight_VD: Tensor) -> torch.dtype:
 def chunk_rows(n: int, head: Head, chunk: int | None) -> int:
     """Return how many rows a chunk has: the chunk's logits take no more than the head's own gradient in fp32.
 
-    That bound lies between 64 MiB and 1 GiB, holds at least 32 rows, and the rows are dealt out evenly. A larger chunk
-    saves additions to the head's gradient: their share of the products falls as 1/rows.
+    That bound lies between 64 MiB (256 MiB on a GPU) and 1 GiB, holds at least 32 rows, and the rows are dealt out
+    evenly. A larger chunk saves additions to the head's gradient: their share of the products falls as 1/rows.
     """
     if chunk is not None:
         if chunk < 1:
             raise InputError(f"chunk is {chunk}; a number of rows of at least 1 was expected")
         return min(chunk, max(n, 1))
-    bound = min(max(head.weight.numel() * 4, MEMORY_FLOOR), MEMORY_CEILING)
+    floor = MEMORY_FLOOR_CUDA if head.weight.is_cuda else MEMORY_FLOOR
+    bound = min(max(head.weight.numel() * 4, floor), MEMORY_CEILING)
     most = max(32, bound // (head.vocab_size * head.weight.element_size()))
     chunks = max(1, -(-n // most))
     return max(1, -(-n // chunks))
@@ -167,8 +170,12 @@ def scaled(gradient: Tensor, factor: Tensor, dtype: torch.dtype) -> Tensor:
         return gradient.mul_(factor.to(dtype))
     wide = torch.promote_types(gradient.dtype, torch.float32)
     out = gradient if gradient.dtype == dtype else buffer(gradient.shape, dtype, gradient.device)
+    # One element, not none: a scalar would be rounded to the gradient's dtype first.
+    factor = factor.to(wide).reshape(1)
+    if gradient.is_cuda:
+        return torch.mul(gradient, factor, out=out)  # converts as it reads and writes; a CPU would make copies
     for target, block in zip(torch.split(out, 1024), torch.split(gradient, 1024), strict=True):
-        target.copy_(block.to(wide) * factor.to(wide))
+        target.copy_(block.to(wide) * factor)
     return out
 
 

@@ -30,7 +30,9 @@ log = logging.getLogger("ranktuner")
 Implementation = Literal["plain", "compiled", "triton"]
 Sums = tuple[Tensor, Tensor, Tensor, Tensor]
 BLOCK_ELEMENTS = 1 << 18
-"""A block of the plain pass: 1 MiB in fp32, so that a dozen operations on it stay in the cache."""
+"""A block of the plain pass on a CPU: 1 MiB in fp32, so that a dozen operations on it stay in the cache."""
+BLOCK_ELEMENTS_ELSEWHERE = 1 << 25
+"""On other devices 128 MiB: starting an operation must cost less than the operation."""
 EARN_COMPILATION = 3_000_000_000
 """Logits after which compiling has paid: the plain pass takes some 10 ns a logit on two cores, compiling about 20 s."""
 
@@ -173,6 +175,11 @@ def statistics(logits: Tensor, target: Tensor, needs: Needs, implementation: Imp
     return stats if needs == Needs(entropy_grad=needs.entropy_grad) else _with_extras(stats, logits, label_logit, needs)
 
 
+def _block_rows(logits: Tensor) -> int:
+    elements = BLOCK_ELEMENTS if logits.device.type == "cpu" else BLOCK_ELEMENTS_ELSEWHERE
+    return max(1, elements // logits.shape[1])
+
+
 def _sums_whole(logits: Tensor, label_logit: Tensor) -> Sums:
     """Top logit, sum e^x, sum x e^x with x = z - top, and how many logits are at least the label's."""
     z = logits.to(torch.promote_types(logits.dtype, torch.float32))
@@ -183,7 +190,7 @@ def _sums_whole(logits: Tensor, label_logit: Tensor) -> Sums:
 
 
 def _sums_plain(logits: Tensor, label_logit: Tensor) -> Sums:
-    rows = max(1, BLOCK_ELEMENTS // logits.shape[1])
+    rows = _block_rows(logits)
     blocks = [
         _sums_whole(*block) for block in zip(torch.split(logits, rows), torch.split(label_logit, rows), strict=True)
     ]
@@ -211,7 +218,7 @@ _SUMS: dict[str, Callable[[Tensor, Tensor], Sums]] = {
 
 def _with_extras(stats: RowStats, logits: Tensor, label_logit: Tensor, needs: Needs) -> RowStats:
     """Add the signals that few methods read, by blocks of rows."""
-    rows = max(1, BLOCK_ELEMENTS // logits.shape[1])
+    rows = _block_rows(logits)
     topk, squares, above = [], [], []
     for i in range(0, logits.shape[0], rows):
         block, label, lse = (t[i : i + rows] for t in (logits, label_logit, stats.lse))
@@ -275,7 +282,7 @@ def _gradient_whole(
 def _gradient_plain(
     logits: Tensor, lse: Tensor, w_nll: Tensor, w_entropy: Tensor | None, entropy: Tensor, softcap: float | None
 ) -> None:
-    rows = max(1, BLOCK_ELEMENTS // logits.shape[1])
+    rows = _block_rows(logits)
     for i in range(0, logits.shape[0], rows):
         part = slice(i, i + rows)
         w = None if w_entropy is None else w_entropy[part]
