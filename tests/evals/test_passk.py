@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ranktuner.errors import InputError
-from ranktuner.evals.passk import pass_at_k, pooled_fraction, pooled_pass_at_k, subsets, uncertainty
+from ranktuner.evals.passk import paired_difference, pass_at_k, pooled_fraction, pooled_pass_at_k, subsets, uncertainty
 
 
 def enumerated(n: int, c: int, k: int) -> tuple[int, int]:
@@ -103,3 +103,50 @@ def test_interval_is_the_same_for_the_same_seed_and_has_no_width_without_spread(
     assert uncertainty(counts, 2, seed=3) != uncertainty(counts, 2, seed=4)
     flat = uncertainty([(4, 2)] * 5, 2)
     assert (flat.standard_error, flat.low, flat.high) == pytest.approx((0, 5 / 6, 5 / 6), abs=1e-12)
+
+
+def test_a_paired_difference_of_two_problems_by_hand() -> None:
+    """Shares (1, 1/2) less (1/2, 0): both problems differ by a half, so nothing is left of the error."""
+    d = paired_difference([(4, 4), (4, 2)], [(4, 2), (4, 0)], 1)
+    assert (d.value, d.low, d.high) == (0.5, 0.5, 0.5)
+    assert d.standard_error == pytest.approx(0, abs=1e-15)
+    # (1, 0) less (0, 0): differences 1 and 0, so s / sqrt(M) = sqrt(1/2) / sqrt(2) = 1/2; a resample gives 0, 1/2 or 1.
+    d = paired_difference([(2, 2), (2, 0)], [(2, 0), (2, 0)], 1)
+    assert (d.value, d.low, d.high, d.standard_error) == (0.5, 0.0, 1.0, 0.5)
+
+
+def test_paired_intervals_equal_the_resampling_of_the_differences() -> None:
+    """With one n for all, the pooled difference is a mean of differences; its interval by a separate computation."""
+    rng = np.random.default_rng(3)
+    counts = [(6, int(rng.integers(0, 7))) for _ in range(40)]
+    others = [(6, int(rng.integers(0, 7))) for _ in range(40)]
+    got = paired_difference(counts, others, 2, seed=5)
+    each = np.array([pass_at_k(6, a, 2) - pass_at_k(6, b, 2) for (_, a), (_, b) in zip(counts, others, strict=True)])
+    assert got.value == pytest.approx(each.mean())
+    assert got.standard_error == pytest.approx(each.std(ddof=1) / np.sqrt(40))
+    drawn = each[np.random.default_rng(5).integers(40, size=(2000, 40))].mean(1)
+    assert (got.low, got.high) == pytest.approx(tuple(np.quantile(drawn, [0.025, 0.975])))
+    assert got == paired_difference(counts, others, 2, seed=5)
+
+
+def test_pairing_narrows_the_interval_where_problems_are_hard_for_both() -> None:
+    rng = np.random.default_rng(0)
+    hard = rng.uniform(size=80)
+    counts = [(8, int(rng.binomial(8, p))) for p in hard]
+    others = [(8, int(rng.binomial(8, p))) for p in hard]
+    paired = paired_difference(counts, others, 1)
+    a, b = uncertainty(counts, 1), uncertainty(others, 1)
+    assert paired.standard_error is not None
+    assert a.standard_error is not None
+    assert b.standard_error is not None
+    assert paired.standard_error < 0.6 * np.hypot(a.standard_error, b.standard_error)
+    shuffled = paired_difference(counts, [others[i] for i in rng.permutation(80)], 1)
+    assert paired.high - paired.low < 0.7 * (shuffled.high - shuffled.low)
+
+
+def test_unequal_samples_of_a_paired_difference_weigh_as_in_the_pooled_form() -> None:
+    counts, others = [(8, 1), (4, 4)], [(4, 0), (8, 8)]
+    got = paired_difference(counts, others, 2)
+    assert got.value == float(pooled_fraction(counts, 2) - pooled_fraction(others, 2))
+    with pytest.raises(InputError, match="over 2 and 1 problems: expected the same on each side"):
+        paired_difference(counts, others[:1], 2)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import comb, sqrt
+from typing import Any
 
 from ranktuner.errors import InputError
 
@@ -90,17 +91,83 @@ def uncertainty(
     """
     import numpy as np
 
+    a, b = _parts(counts, k, names)
+    theta, m = a.sum() / b.sum(), len(a)
+    draws = _draws(m, seed)
+    low, high = np.quantile(a[draws].sum(1) / b[draws].sum(1), [(1 - level) / 2, (1 + level) / 2])
+    return Uncertainty(_error((a - theta * b) / b.sum()), float(low), float(high))
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One pooled pass@k less another over the same problems, and how far it could move with other problems."""
+
+    value: float
+    standard_error: float | None
+    """None for a single problem."""
+    low: float
+    high: float
+    """Ends of the percentile bootstrap interval over problems, each drawn for both at once."""
+
+
+def paired_difference(
+    counts: Sequence[tuple[int, int]],
+    others: Sequence[tuple[int, int]],
+    k: int,
+    *,
+    level: float = 0.95,
+    seed: int = 0,
+    names: Sequence[str] | None = None,
+) -> Difference:
+    """Return the pooled pass@k of `counts` less that of `others`, paired over problems.
+
+    A hard problem is hard for both, so what they share drops out of the error: it is `sqrt(M/(M-1) sum r_i^2)` over the
+    differences r_i of the two ratios' terms, and a resample takes both sides of a problem together.
+
+    Args:
+        counts: (samples, correct) of each problem.
+        others: the same for the other model, in the same order of problems.
+        k: how many are drawn.
+        level: of the interval.
+        seed: of the resampling.
+        names: the problems' ids, for messages.
+    """
+    import numpy as np
+
+    if len(counts) != len(others):
+        raise InputError(
+            f"a paired difference over {len(counts)} and {len(others)} problems: expected the same on each side"
+        )
+    value = pooled_fraction(counts, k, names) - pooled_fraction(others, k, names)
+    (a, b), (c, d) = _parts(counts, k, names), _parts(others, k, names)
+    terms = (a - a.sum() / b.sum() * b) / b.sum() - (c - c.sum() / d.sum() * d) / d.sum()
+    draws = _draws(len(a), seed)
+    drawn = a[draws].sum(1) / b[draws].sum(1) - c[draws].sum(1) / d[draws].sum(1)
+    low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
+    return Difference(float(value), _error(terms), float(low), float(high))
+
+
+def _parts(counts: Sequence[tuple[int, int]], k: int, names: Sequence[str] | None) -> tuple[Any, Any]:
+    """Hits and choices of each problem as arrays, over the most choices: those can exceed any float, ratios cannot."""
+    import numpy as np
+
     pairs = _pairs(counts, k, names)
-    # The choices can exceed any float (C(2000, 500)), their ratios cannot.
     largest = max(every for _, every in pairs)
-    a = np.array([float(Fraction(hit, largest)) for hit, _ in pairs])
-    b = np.array([float(Fraction(every, largest)) for _, every in pairs])
-    theta, m = a.sum() / b.sum(), len(pairs)
-    error = sqrt(m / (m - 1) * float(((a - theta * b) ** 2).sum())) / float(b.sum()) if m > 1 else None
-    draws = np.random.default_rng(seed).integers(m, size=(BOOTSTRAP_DRAWS, m))
-    ratios = a[draws].sum(1) / b[draws].sum(1)
-    low, high = np.quantile(ratios, [(1 - level) / 2, (1 + level) / 2])
-    return Uncertainty(error, float(low), float(high))
+    hits = np.array([float(Fraction(hit, largest)) for hit, _ in pairs])
+    return hits, np.array([float(Fraction(every, largest)) for _, every in pairs])
+
+
+def _draws(m: int, seed: int) -> Any:
+    """Resamples of m problems, the same for every model that was asked them."""
+    import numpy as np
+
+    return np.random.default_rng(seed).integers(m, size=(BOOTSTRAP_DRAWS, m))
+
+
+def _error(terms: Any) -> float | None:
+    """The standard error from each problem's part in the deviation."""
+    m = len(terms)
+    return sqrt(m / (m - 1) * float((terms**2).sum())) if m > 1 else None
 
 
 def _pairs(counts: Sequence[tuple[int, int]], k: int, names: Sequence[str] | None) -> list[tuple[int, int]]:
