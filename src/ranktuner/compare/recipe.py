@@ -54,6 +54,8 @@ class Recipe(Section):
     diagnose: list[DiagnoseConfig] = Field(default=[])
     grid: GridConfig | None = None
     _folder: Path = PrivateAttr(default_factory=Path)
+    _file: Path | None = PrivateAttr(default=None)
+    _scale: str = PrivateAttr(default="full")
 
     @field_validator("methods", mode="before")
     @classmethod
@@ -84,6 +86,16 @@ class Recipe(Section):
         for row in self.methods:
             self.train_config("MODEL", row)
         return self
+
+    @property
+    def scale(self) -> str:
+        """The scale that the recipe was brought to: full, small or tiny."""
+        return self._scale
+
+    @property
+    def file(self) -> Path | None:
+        """The file that it was read from."""
+        return self._file
 
     def uses_problems(self) -> bool:
         """Return whether the generated problems are named anywhere."""
@@ -148,7 +160,7 @@ def read_recipe(name: str | Path, sets: Iterable[str] = ()) -> Recipe:
     for text in sets:
         _put(tree, *split_setting(text))
     recipe = make_recipe(tree, str(path))
-    recipe._folder = path.parent
+    recipe._folder, recipe._file = path.parent, path
     return recipe
 
 
