@@ -1,4 +1,4 @@
-"""Cells: a key changes with what determines the result, and with nothing else; who holds a cell, and what a grid chose."""
+"""Cells: a key changes with what determines the result, and nothing else; who holds a cell; the choice of a grid."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ranktuner.compare.cells import Cells, Entry
 from ranktuner.compare.planning import print_plan
 from ranktuner.compare.recipe import Recipe, make_recipe, read_recipe, shipped
 from ranktuner.compare.scale import scaled
-from ranktuner.compare.store import Busy, Store
+from ranktuner.compare.store import BusyError, Store
 from ranktuner.errors import InputError, NonFiniteError, RankTunerError
 
 TRAIN = {"data": {"source": ["problems"]}, "optimizer": {"epochs": 2}}
@@ -206,7 +206,7 @@ sys.stdin.read()
         assert other.stdout
         assert other.stdin
         assert other.stdout.readline() == "held\n"
-        with pytest.raises(Busy, match="4711"), store.hold(cell):
+        with pytest.raises(BusyError, match="4711"), store.hold(cell):
             pass
         other.kill()
     with store.hold(cell):

@@ -145,10 +145,9 @@ class Cells:
         if self.scale:
             public = None if name == PROBLEMS else task(name)
             title = public.name if public else PROBLEMS
-            inputs = {
-                "task": title, "grader": public.grader if public else "math", "count": self.scale.task_problems,
-            }  # fmt: skip
-            job = TaskJob(inputs["task"], inputs["grader"], inputs["count"])
+            grader, count = public.grader if public else "math", self.scale.task_problems
+            inputs = {"task": title, "grader": grader, "count": count}
+            job = TaskJob(title, grader, count)
             return Place("task.toml", Cell("task", inputs, job)), public, title
         if name == PROBLEMS:
             return Place("problems.toml", self.problems), None, PROBLEMS
@@ -160,7 +159,8 @@ class Cells:
             cells: dict[str, Cell] = {}
             if self.scale or self.recipe.uses_problems():
                 cells[self.problems.key] = self.problems
-            measured = [task for one in (*self.recipe.eval, *self.recipe.diagnose) for task in one.tasks]
+            measured = [name for one in self.recipe.eval for name in one.tasks]
+            measured += [name for one in self.recipe.diagnose for name in one.tasks]
             for name in measured:
                 if (place := self.task(name)[0]).cell:
                     cells[place.cell.key] = place.cell

@@ -1,4 +1,4 @@
-"""`ranktuner compare --plan`: what would run, what is there already, how many tokens, roughly how long. No model loaded.
+"""`ranktuner compare --plan`: what would run, what is there already, tokens and rough times. No model is loaded.
 
 Speeds are those of finished cells of the same model, whatever the recipe; where there are none, a guess from the
 number of parameters, and marked as one.

@@ -27,7 +27,7 @@ from ranktuner.train.folder import write_json
 DONE, FAILED, ABOUT, ERROR, LOCK = "done.json", "failed.json", "cell.json", "error.txt", ".lock"
 
 
-class Busy(Exception):
+class BusyError(Exception):
     """Another process does the cell now."""
 
 
@@ -59,7 +59,7 @@ class Store:
 
     @contextmanager
     def hold(self, cell: Cell) -> Iterator[Path]:
-        """Have the cell alone; raises Busy where another process has it.
+        """Have the cell alone; raises BusyError where another process has it.
 
         A record lock, which ends with its process: a killed one leaves nothing that must be cleaned up.
         """
@@ -70,7 +70,7 @@ class Store:
             try:
                 fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
-                raise Busy(os.pread(handle, 32, 0).decode(errors="replace").strip() or "unknown") from error
+                raise BusyError(os.pread(handle, 32, 0).decode(errors="replace").strip() or "unknown") from error
             os.truncate(handle, 0)
             os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
             yield folder
