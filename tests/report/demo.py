@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -558,6 +559,89 @@ def evaluation(
     return folder
 
 
+COMPARED = {
+    # Row -> problem i has this many of 8 samples right; two trainings where there are two lists.
+    "original": [[0, 0, 1, 0, 2, 0, 0, 1, 0, 0, 3, 0]],
+    "sft": [[4, 2, 5, 1, 8, 0, 3, 6, 2, 1, 7, 4], [5, 1, 6, 0, 7, 1, 4, 6, 1, 2, 8, 3]],
+    "dft": [[3, 1, 5, 0, 8, 0, 2, 7, 1, 0, 8, 3]],
+    "Ours": [[6, 2, 7, 1, 8, 1, 5, 8, 3, 2, 8, 6], [5, 3, 8, 2, 8, 0, 4, 8, 2, 1, 8, 7]],
+}
+PAPER_FILE = """
+title = "The paper & its <tables>"
+source = "arXiv"
+[[table]]
+id = "main"
+model = "org/tiny-model"
+columns = ["gsm8k pass@1"]
+rows = [
+  {label = "SFT", method = "sft", values = [31.4]},
+  {label = "Ours", method = "ranktuner(prior=prob)", values = [38.2]},
+]
+"""
+
+
+def compared(folder: Path, tasks: tuple[str, ...] = ("gsm8k",), ks: tuple[int, ...] = (1, 4, 8)) -> Finding:
+    """A comparison as `ranktuner compare` makes it: one row failed whole, one for a seed; a paper beside it."""
+    from ranktuner.compare.outcome import Evaluated, Failed, comparison
+    from ranktuner.compare.recipe import make_recipe
+    from ranktuner.evals.records import Grade, Problem, Sample
+    from ranktuner.evals.results import Outcome, pass_at_k_finding
+
+    model = "org/tiny-model"
+    recipe = make_recipe(
+        {
+            "name": "mine",
+            "title": "Four ways to weigh a token",
+            "paper": "paper.toml",
+            "models": [model],
+            "methods": ["sft", "dft", {"method": "ranktuner(prior=prob)", "label": "Ours"}, "talr"],
+            "seeds": [0, 1],
+            "train": {"data": {"source": ["x.jsonl"]}},
+            "eval": {"tasks": list(tasks), "n": 8, "k": list(ks)},
+        }
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "paper.toml").write_text(PAPER_FILE)
+    recipe._folder = folder
+    cells = []
+    for label, lists in COMPARED.items():
+        for seed, right in enumerate(lists):
+            place = folder / f"{label}-{seed}"
+            cells.append(Evaluated(model, label, None if label == "original" else seed, place))
+            for task in tasks:
+                samples = [
+                    Sample(task, f"p{i}", j, 0, "x", "stop", 30, "", {}, "") for i in range(12) for j in range(8)
+                ]
+                grades = {
+                    (s.problem, s.index): Grade(
+                        "correct" if s.index < right[int(s.problem[1:])] else ("truncated", "unparsed")[s.index % 2],
+                        "4",
+                        "",
+                    )
+                    for s in samples
+                }
+                outcome = Outcome.of(task, task, [Problem(f"p{i}", "?", "4") for i in range(12)], 8, samples, grades)
+                protocol = {
+                    "decoding": {"temperature": 1.0},
+                    "fingerprint": f"{label} {seed}",
+                    "model": f"{label}-{seed}",
+                }
+                found = pass_at_k_finding(outcome, ks, protocol=protocol)
+                found.save(place / "findings" / f"pass-at-k-{task}.json")
+    failed = [
+        Failed(model, "dft", 1, "eval", "[Errno 28] no space left on device <disk>"),
+        Failed(model, "talr", 0, "train", "out of memory"),
+        Failed(model, "talr", 1, "train", "out of memory"),
+    ]
+    return comparison(recipe, cells, failed)
+
+
+def comparison(tasks: tuple[str, ...] = ("gsm8k",), ks: tuple[int, ...] = (1, 4, 8)) -> Finding:
+    """The same without the evaluations it was made of."""
+    with tempfile.TemporaryDirectory() as folder:
+        return compared(Path(folder), tasks, ks)
+
+
 def project(folder: Path, repeat_tokens: int = 1) -> Path:
     """Two runs with evaluations, and every diagnostic."""
     for seed, (name, method) in enumerate((("sft", "sft"), ("ranktuner", "ranktuner(prior=prob)"))):
@@ -566,6 +650,7 @@ def project(folder: Path, repeat_tokens: int = 1) -> Path:
         evaluation(folder / "eval" / name, f"{folder}/{name}/model", share)
         evaluation(folder / "eval" / name, f"{folder}/{name}/model", share / 2, task="arc-challenge", ks=(1,))
     found = [
+        comparison(),
         noise(),
         tightness(),
         regimes(),

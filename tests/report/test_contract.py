@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import demo
 import numpy as np
 import pytest
 import tables
@@ -55,6 +56,7 @@ def outcome() -> Outcome:
 
 PLANTED = {"3": [8, " x y"], "7": [8, " x y"]}
 MAKERS: Mapping[str, Callable[[], Finding]] = {
+    "comparison": demo.comparison,
     "noise": lambda: noise([some_table(planted=PLANTED, seed=s) for s in (0, 1)], METHODS),
     "tightness": lambda: tightness({"a": some_table(), "b": some_table()}),
     "regimes": lambda: regimes({"a": some_table(), "b": some_table()}, METHODS),
@@ -79,7 +81,13 @@ def test_what_is_written_is_drawn(name: str, tmp_path: Path) -> None:
     page = build(read([tmp_path]))
     assert page.notices == []
     assert "Kinds that have no figure" not in page.html
-    part = {"tokens": "tokens", "inspect-data": "suspects", "pass-at-k": "results", "samples": "samples"}
+    part = {
+        "comparison": "comparison",
+        "tokens": "tokens",
+        "inspect-data": "suspects",
+        "pass-at-k": "results",
+        "samples": "samples",
+    }
     assert f'<section id="{part.get(finding.kind, "diagnostics")}"' in page.html
     if finding.kind in OF_KIND:
         made = write_figures([tmp_path], tmp_path / "figures", ["svg"])

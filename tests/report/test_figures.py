@@ -20,6 +20,7 @@ from ranktuner.report.sources import read
 FINDINGS = {
     f.kind: f
     for f in (
+        demo.comparison(),
         demo.noise(),
         demo.tightness(),
         demo.regimes(),

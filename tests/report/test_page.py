@@ -68,7 +68,15 @@ def attacked(folder: Path) -> Path:
     for problem in record["numbers"]["problems"].values():
         problem |= {"prompt": ATTACK, "gold": ATTACK}
     (folder / name / "eval" / "findings" / "samples-t.json").write_text(json.dumps(record))
-    for make in (demo.noise, demo.tightness, demo.regimes, demo.inference_entropy, demo.inspect_data, demo.tokens):
+    for make in (
+        demo.comparison,
+        demo.noise,
+        demo.tightness,
+        demo.regimes,
+        demo.inference_entropy,
+        demo.inspect_data,
+        demo.tokens,
+    ):
         finding = make()
         numbers = json.loads(json.dumps(finding.numbers))
         poison(numbers)
@@ -152,6 +160,7 @@ def test_the_json_holds_runs_and_findings_whole(project: Path, record: Any) -> N
     kinds = [finding["kind"] for finding in record["findings"]]
     assert sorted(set(kinds)) == sorted(
         [
+            "comparison",
             "noise",
             "tightness",
             "regimes",

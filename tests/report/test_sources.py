@@ -18,7 +18,7 @@ def test_a_folder_of_runs_gives_runs_and_their_findings(tmp_path: Path) -> None:
     sources = read([tmp_path / "runs"])
     assert [run.name for run in sources.runs] == ["ranktuner(prior=prob)", "sft"]
     assert [len(run.metrics) for run in sources.runs] == [120, 120]
-    assert len(sources.findings) == 17
+    assert len(sources.findings) == 18
     assert [found.run for found in sources.of("noise")] == [None, "sft"], "a Finding inside a run belongs to it"
     assert sources.notices == []
 

@@ -8,7 +8,9 @@ from typing import Any
 
 from markupsafe import Markup
 
+from ranktuner.report.comparison import covered
 from ranktuner.report.figures import evaluation
+from ranktuner.report.figures.comparison import at, place, side
 from ranktuner.report.sources import Located, Run, Sources
 from ranktuner.report.writing import interval, num, sentence
 
@@ -29,11 +31,44 @@ class Fact:
 
 def facts(sources: Sources) -> list[Fact]:
     """Return the main facts in reading order; a kind that was not measured has none."""
-    made = _evaluated(sources.of("pass-at-k"))
+    compared = sources.of("comparison")
+    made = [one for found in compared[:2] for one in _compared(found)]
+    made += _evaluated(covered(sources.of("pass-at-k"), compared))
     made += _trained(sources.runs)
     for kind, fact in _OF_KIND.items():
         made += [one for found in sources.of(kind)[:2] if (one := fact(found)) is not None]
     return made
+
+
+def _compared(found: Located) -> list[Fact]:
+    """The highest trained row of the first three tables, and whether anything speaks for the order."""
+    try:
+        return [fact for table in found.finding.numbers["tables"][:3] if (fact := _highest(table)) is not None]
+    except (KeyError, IndexError, TypeError, ValueError):
+        return []  # the section says what is wrong with the layout
+
+
+def _highest(table: Mapping[str, Any]) -> Fact | None:
+    scores = [(row, at(row["pass_at_k"], table["k"])) for row in table["rows"] if row["label"] != "original"]
+    there = [(row, score) for row, score in scores if score and score["value"] is not None]
+    if not there:
+        return None
+    row, score = max(there, key=lambda pair: pair[1]["value"])
+    meaning = sentence("of {} problems, by {}.", num(row["problems"], "count"), row["label"])
+    for key, words in (("to_original", "the original"), ("to_best", None)):
+        one = at(row[key], table["k"])
+        if one:
+            between = interval(one["low"], one["high"], "difference")
+            meaning += sentence(
+                " {} points over {} ({}{}).",
+                num(one["value"], "difference"),
+                words or one["to"],
+                between,
+                ", so their order may be chance" if side(one) == "open" else "",
+            )
+    label = f"Highest pass@{table['k']}: {place(table)}"
+    between = interval(score["low"], score["high"], "percent")
+    return Fact(label, num(score["value"], "percent"), meaning, "comparison", "the comparison", between)
 
 
 def _trained(runs: Sequence[Run]) -> list[Fact]:

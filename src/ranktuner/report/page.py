@@ -128,6 +128,9 @@ def record(
 
 def default_title(sources: Sources) -> str:
     """Return a title from what there is: the methods that were trained, else the models that were looked at."""
+    compared = [found.finding.title for found in sources.of("comparison")]
+    if len(compared) == 1:
+        return compared[0]
     names = [run.name for run in sources.runs]
     if len(names) > 1:
         return ", ".join(names[:-1]) + " and " + names[-1] if len(names) < 5 else f"{len(names)} runs compared"
@@ -143,6 +146,7 @@ def default_title(sources: Sources) -> str:
 
 def _lead(made: list[Section], sources: Sources) -> str:
     parts = {
+        "comparison": "which method solves how much",
         "results": "how often it solves a problem",
         "training": "how it trained",
         "tokens": "which tokens it learns from",

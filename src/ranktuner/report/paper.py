@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ranktuner.errors import DataError, InputError, missing_extra, nearest
+from ranktuner.report.comparison import covered
 from ranktuner.report.figures import OF_KIND, evaluation, training
 from ranktuner.report.figures.base import Figure
 from ranktuner.report.figures.theme import CONFIG, resolve
@@ -41,7 +42,8 @@ def write_figures(
 
 def all_figures(sources: Sources) -> list[Figure]:
     """Return every figure of the sources, in the page's order."""
-    figures = evaluation.figures(sources.of("pass-at-k")) + training.figures(sources.runs)
+    figures = evaluation.figures(covered(sources.of("pass-at-k"), sources.of("comparison")))
+    figures += training.figures(sources.runs)
     for kind, draw in OF_KIND.items():
         for found in sources.of(kind):
             figures += drawn(draw, found, sources)

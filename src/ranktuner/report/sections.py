@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TypeVar
 
 from markupsafe import Markup
 
-from ranktuner.report import other, overview, suspects
+from ranktuner.findings import Finding
+from ranktuner.report import comparison, other, overview, suspects
 from ranktuner.report.figures import OF_KIND, evaluation, training
 from ranktuner.report.figures.base import Figure, Table
 from ranktuner.report.provenance import Origin, origins
@@ -16,6 +17,7 @@ from ranktuner.report.sources import Located, Sources
 from ranktuner.report.writing import sentence
 
 NOTHING = Markup("")
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,8 @@ class Section:
     id: str
     title: str
     lead: Markup = NOTHING
+    reading: Sequence[Markup] = ()
+    """What the numbers show and what they do not."""
     facts: Sequence[overview.Fact] = ()
     tables: list[TitledTable] = field(default_factory=list)
     figures: list[Figure] = field(default_factory=list)
@@ -50,6 +54,7 @@ def sections(sources: Sources, has_tokens: bool, has_samples: bool) -> list[Sect
     """Return the sections that have something to show, in reading order."""
     made = [
         Section("overview", "Overview", facts=overview.facts(sources)),
+        _comparison(sources),
         _results(sources),
         Section("training", "Training", figures=training.figures(sources.runs)),
         _tokens(has_tokens),
@@ -67,8 +72,23 @@ def sections(sources: Sources, has_tokens: bool, has_samples: bool) -> list[Sect
     return [section for section in made if section]
 
 
+def _comparison(sources: Sources) -> Section:
+    found = sources.of("comparison")
+    lead = Markup("Every method on the same problems: how often it solves them, and by how much rows differ.")
+    section = Section("comparison", "Comparison", lead)
+    for one in found:
+        for title, table, note in drawn(comparison.tables, one, sources):
+            named = f"{one.finding.title}: {title}" if len(found) > 1 else title
+            section.tables.append(TitledTable(named, table, note))
+        if section.tables:
+            section.reading = list(dict.fromkeys([*section.reading, *drawn(comparison.reading, one, sources)]))
+            section.figures += _drawn_apart(OF_KIND["comparison"], one, sources, found)
+    section.figures = unique(section.figures)
+    return section
+
+
 def _results(sources: Sources) -> Section:
-    found = sources.of("pass-at-k")
+    found = comparison.covered(sources.of("pass-at-k"), sources.of("comparison"))
     section = Section("results", "Results")
     if found:
         section.lead = Markup("How often a problem is solved, by the same protocol for every model.")
@@ -90,17 +110,20 @@ def _diagnostics(sources: Sources) -> Section:
         "diagnostics", "Diagnostics", Markup("What probability, rank and entropy say about this model on this data.")
     )
     for kind, draw in OF_KIND.items():
-        found = sources.of(kind)
+        found = sources.of(kind) if kind != "comparison" else []
         for one in found:
-            made = drawn(draw, one, sources)
-            section.figures += [_apart(figure, one) for figure in made] if len(found) > 1 else made
+            section.figures += _drawn_apart(draw, one, sources, found)
     section.figures = unique(section.figures)
     return section
 
 
-def _apart(figure: Figure, found: Located) -> Figure:
-    """Where several Findings of one kind are drawn, say in each title which one it is."""
-    return replace(figure, title=f"{figure.title}: {found.run or found.finding.title}")
+def _drawn_apart(
+    draw: Callable[[Finding], list[Figure]], one: Located, sources: Sources, found: Sequence[Located]
+) -> list[Figure]:
+    """Draw one of the Findings of a kind; where there are several, each title says which one it is."""
+    made = drawn(draw, one, sources)
+    name = one.run or one.finding.title
+    return [replace(figure, title=f"{figure.title}: {name}") for figure in made] if len(found) > 1 else made
 
 
 def unique(figures: Sequence[Figure]) -> list[Figure]:
@@ -113,8 +136,8 @@ def unique(figures: Sequence[Figure]) -> list[Figure]:
     return made
 
 
-def drawn(draw: Callable[[Any], list[Figure]], found: Located, sources: Sources) -> list[Figure]:
-    """Draw one Finding; numbers in another layout than its kind has become a notice, not a traceback."""
+def drawn(draw: Callable[[Finding], list[Made]], found: Located, sources: Sources) -> list[Made]:
+    """Draw or tell one Finding; numbers in another layout than its kind has become a notice, not a traceback."""
     try:
         return draw(found.finding)
     except (KeyError, IndexError, TypeError, ValueError) as error:
@@ -168,4 +191,5 @@ ABSENT = {
 def absent(made: Sequence[Section]) -> str:
     """Return what a fuller report would have, or an empty text."""
     there = {section.id for section in made}
+    there |= {"results"} if "comparison" in there else set()
     return ", ".join(text for name, text in ABSENT.items() if name not in there)

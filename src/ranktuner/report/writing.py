@@ -24,7 +24,8 @@ def written(value: Number, style: str = "auto") -> str:
     Args:
         value: the number; None is written as a dash.
         style: `auto` (three significant digits), `count` (whole, with separators), `percent` (a share, one decimal),
-            `points` (the same without its sign), `whole-percent`, `exact` (as it is).
+            `points` (the same without its sign), `difference` (points with plus or minus), `whole-percent`,
+            `exact` (as it is).
     """
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return "–"
@@ -34,6 +35,9 @@ def written(value: Number, style: str = "auto") -> str:
         text = f"{100 * value:.1f}{THIN}%"
     elif style == "points":
         text = f"{100 * value:.1f}"
+    elif style == "difference":
+        rounded = round(100 * value, 1)
+        text = f"{rounded:+.1f}" if rounded else "0.0"
     elif style == "whole-percent":
         text = f"{100 * value:.0f}{THIN}%"
     elif style == "exact":
@@ -68,9 +72,10 @@ def interval(low: Number, high: Number, style: str = "auto") -> Markup:
     """Return `low – high` for the page, or nothing where there is no interval."""
     if low is None or high is None:
         return Markup("")
-    # The sign of a share stands once, at the end.
+    # The sign of a share stands once, at the end; a dash between signed numbers would read as one more sign.
     first = "points" if style == "percent" else style
-    return Markup('<span class="interval">{} – {}</span>').format(num(low, first), num(high, style))
+    to = "to" if style == "difference" else "–"
+    return Markup('<span class="interval">{} {} {}</span>').format(num(low, first), to, num(high, style))
 
 
 def sentence(template: str, *parts: Any) -> Markup:

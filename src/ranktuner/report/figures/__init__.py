@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ranktuner.findings import Finding
-from ranktuner.report.figures import entropy, gradients, noise, regimes, surface, tightness
+from ranktuner.report.figures import comparison, entropy, gradients, noise, regimes, surface, tightness
 from ranktuner.report.figures.base import Figure
 
 OF_KIND: dict[str, Callable[[Finding], list[Figure]]] = {
+    "comparison": comparison.figures,
     "noise": noise.figures,
     "regimes": regimes.figures,
     "tightness": tightness.figures,

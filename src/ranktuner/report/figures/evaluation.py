@@ -54,7 +54,7 @@ def figures(found: Sequence[Located]) -> list[Figure]:
     flat = {task: models for task, models in tasks.items() if task not in curved}
     made = []
     if flat:
-        panels = [_points(task, models) for task, models in flat.items()]
+        panels = [points(task, _rows(models)) for task, models in flat.items()]
         caption = Markup(
             "The point is the measured share of solved problems, the line its 95 % interval over problems."
         )
@@ -62,7 +62,7 @@ def figures(found: Sequence[Located]) -> list[Figure]:
             Figure("pass-at-1", "Solved at the first try", caption, panels, _counts(flat), key, columns=3, height=140)
         )
     if curved:
-        panels = [_curve(task, models) for task, models in curved.items()]
+        panels = [curve(task, _rows(models)) for task, models in curved.items()]
         caption = Markup(
             "The chance that at least one of k samples solves the problem. A curve that starts higher means better "
             "first answers; one that ends higher means that more problems are within reach."
@@ -91,35 +91,37 @@ def _rows(models: Mapping[str, Located]) -> list[Row]:
 _TIPS = (("value", "solved"), ("low", "from"), ("high", "to"))
 
 
-def _curve(task: str, models: Mapping[str, Located]) -> Panel:
+def curve(title: str, rows: Sequence[Row]) -> Panel:
+    """Return pass@k over k for each name, with its interval as a band; rows have name, k, value, low, high."""
     alt = altair()
-    rows = _rows(models)
+    names = list(dict.fromkeys(row["name"] for row in rows))
     scale = alt.Scale(type="log", base=2, nice=False)
     x = alt.X("k:Q", title="k", scale=scale, axis=alt.Axis(grid=False, format="d"))
     y = alt.Y("value:Q", title=None, axis=alt.Axis(format="%", tickCount=5), scale=alt.Scale(domainMin=0))
     bands = under_each_name(
         rows,
-        list(models),
+        names,
         lambda chart, colour: chart.mark_area(color=colour, opacity=0.13).encode(x=x, y="low:Q", y2="high:Q"),
     )
     tips = [alt.Tooltip(f"{field}:Q", title=title, format=".1%") for field, title in _TIPS]
     tips = [alt.Tooltip("name:N", title="model"), "k:Q", *tips]
-    lines = alt.Chart(data(rows)).mark_line().encode(x=x, y=y, **name_channels(list(models)))
-    points = under_each_name(
+    lines = alt.Chart(data(rows)).mark_line().encode(x=x, y=y, **name_channels(names))
+    dots = under_each_name(
         rows,
-        list(models),
+        names,
         lambda chart, colour: chart.mark_circle(color=colour, size=36, opacity=1).encode(x=x, y=y, tooltip=tips),
     )
-    return panel(task, alt.layer(*bands, lines, *points))
+    return panel(title, alt.layer(*bands, lines, *dots))
 
 
-def _points(task: str, models: Mapping[str, Located]) -> Panel:
+def points(title: str, rows: Sequence[Row]) -> Panel:
+    """Return one point for each name, with its interval as a line; rows have name, value, low, high."""
     alt = altair()
-    channels = name_channels(list(models), points=True)
-    order = list(models)
+    order = list(dict.fromkeys(row["name"] for row in rows))
+    channels = name_channels(order, points=True)
     axis = alt.Axis(format="%", tickCount=4, grid=True)
     y = alt.Y("name:N", sort=order, title=None, axis=alt.Axis(labelLimit=140))
-    base = alt.Chart(data(_rows(models))).encode(y=y)
+    base = alt.Chart(data(rows)).encode(y=y)
     rule = base.mark_rule(strokeWidth=2).encode(
         x=alt.X("low:Q", title=None, axis=axis, scale=alt.Scale(zero=False)), x2="high:Q", color=channels["color"]
     )
@@ -127,7 +129,7 @@ def _points(task: str, models: Mapping[str, Located]) -> Panel:
     point = base.mark_point(size=80, filled=True, opacity=1).encode(x="value:Q", **channels, tooltip=tips)
     # A point on its own says little about where zero is, so the axis starts there unless everything is far above.
     zero = alt.Chart(data([{}])).mark_rule(opacity=0, color=var("rule")).encode(x=alt.XDatum(0))
-    return panel(task, alt.layer(zero, rule, point), height=28 * len(order) + 20)
+    return panel(title, alt.layer(zero, rule, point), height=28 * len(order) + 20)
 
 
 def tables(found: Sequence[Located]) -> list[tuple[str, Table, Markup]]:
