@@ -7,6 +7,9 @@ import math
 import sys
 import types
 from collections.abc import Iterator
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import oracle
 import pytest
@@ -16,7 +19,9 @@ from drawn import Row, hard, judged, rows, short_rows, signals_of, tensors
 from hypothesis import given
 from mpmath import mpf
 
+from ranktuner import spec as notation
 from ranktuner.errors import InputError, NonFiniteError, RankTunerError, UnsupportedError
+from ranktuner.methods import TABLE
 from ranktuner.registry import method, names, weighting
 from ranktuner.signals import RowTerms, Signals, signals_from_logits
 
@@ -133,6 +138,39 @@ def test_nothing_overflows_in_float32(spec: str) -> None:
     assert value.isfinite().all()
     assert value.sum().isfinite()
     assert terms.reported is None or terms.reported.isfinite().all()
+
+
+def ends(annotation: Any) -> list[Any]:
+    """Values at the ends of what an annotation allows; where there is no end, far out."""
+    if get_origin(annotation) is Annotated:
+        base, limits = get_args(annotation)
+        low = 1e-30 if limits.open_low else max(limits.low, -1e6)
+        return [base(low), base(min(limits.high, 1e6))]
+    if get_origin(annotation) is Literal:
+        return list(get_args(annotation))
+    if get_origin(annotation) in (Union, UnionType):
+        return [value for part in get_args(annotation) for value in ends(part)]
+    return {bool: [False, True], float: [-1e6, 1e6], type(None): [None]}[annotation]
+
+
+EXTREMES = [
+    (name, key, value)
+    for name, (function, _) in TABLE.items()
+    for key, (annotation, _) in notation.parameters_of(function).items()
+    for value in ends(annotation)
+    if value not in ("lagged", "mix")
+]
+
+
+@pytest.mark.parametrize(("name", "key", "value"), EXTREMES)
+def test_every_allowed_parameter_gives_finite_weights_in_float32(name: str, key: str, value: Any) -> None:
+    chosen = method(name, **({"tau": 1.0} if name == "talr" else {}) | {key: value})
+    logits_NV, target_N = tensors(rows(300, seed=8, count=3), torch.float32)
+    signals = signals_from_logits(logits_NV, target_N, needs=chosen.needs)
+    terms = chosen.terms(signals)
+    assert (terms.w_nll >= 0).all()
+    for column in (terms.w_nll, terms.w_nll * signals.nll, terms.w_entropy, terms.reported):
+        assert column is None or column.isfinite().all()
 
 
 @pytest.mark.parametrize("spec", ["ranktuner", "ranktuner(k=0.5)", "ranktuner(k=exact, xi=geometric)", "relative-rank"])
@@ -332,13 +370,14 @@ BAD_SPECS = {
     "eaft(k=2.5)": ("2.5", "whole"),
     "eaft(alpha=-0.1)": ("-0.1", "at least 0"),
     "talr(floor=2)": ("2", "at most 1"),
-    "talr(tau=0)": ("0", "above 0"),
+    "talr(tau=0)": ("0", "at least 1e-06"),
+    "talr(tau=-2)": ("-2", "lagged", "at least 1e-06"),
     "talr(tau=laged)": ("laged", "lagged"),
     "overtone(lam=1.5)": ("1.5", "at most 1"),
     "overtone(mode=gates)": ("gates", "gate"),
     "relative-rank(f=inv-lg)": ("inv-lg", "inv-log"),
     "relative-rank(g=exp3)": ("exp3", "exp2"),
-    "alpha-power(alpha=0)": ("0", "above 0"),
+    "alpha-power(alpha=0)": ("0", "at least 1e-06"),
     "entropy-reg(alpha=-1)": ("-1", "at least 0"),
     "threshold(at=1.2)": ("1.2", "at most 1"),
     "threshold(keep=abve)": ("abve", "above"),
@@ -361,6 +400,12 @@ def test_bad_specs_are_named(text: str) -> None:
         method(text)
     message = str(caught.value)
     assert all(word in message for word in BAD_SPECS[text]), message
+
+
+@pytest.mark.parametrize("value", [None, 3, math.sqrt])
+def test_what_is_no_spec_at_all(value: object) -> None:
+    with pytest.raises(InputError, match=r"method is .*ranktuner\(prior=prob\).* was expected: .*by import path"):
+        method(value)  # type: ignore[arg-type]
 
 
 def test_a_parameter_given_twice_by_text_and_value() -> None:
@@ -404,6 +449,13 @@ def test_a_users_function_by_import_path(mine: types.ModuleType) -> None:
     assert str(chosen) == "mine_for_tests:weight(power=2)"
     with pytest.raises(InputError, match=r"pwer.*power"):
         method("mine_for_tests:weight(pwer=2)")
+
+
+def test_a_users_module_that_does_not_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "half_written.py").write_text("def weight(s):\n    return s.p *\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(InputError, match=r"'half_written' cannot be imported: SyntaxError: .*; is it installed"):
+        method("half_written:weight")
 
 
 @pytest.mark.parametrize("need", ["expected_rank", "mass_above", "sum_p2", "topk_entropy:9"])

@@ -25,8 +25,7 @@ def underlying(model: Any) -> Any:
         if isinstance(model, nn.DataParallel):
             raise UnsupportedError(
                 "the model is wrapped in nn.DataParallel, which copies modules at each step; use "
-                "DistributedDataParallel "
-                "(torchrun), or hide all but one GPU (CUDA_VISIBLE_DEVICES=0)"
+                "DistributedDataParallel (torchrun), or hide all but one GPU (CUDA_VISIBLE_DEVICES=0)"
             )
         if hasattr(model, "_orig_mod"):  # torch.compile
             model = model._orig_mod
@@ -44,17 +43,15 @@ def find_head(model: Any) -> nn.Module:
     if not hasattr(model, "get_output_embeddings"):
         raise UnsupportedError(
             f"{name} has no get_output_embeddings(); a transformers causal language model (or PEFT on one) was "
-            "expected. "
-            "For another model call fused_weighted_loss with its hidden states and head weight"
+            "expected. For another model call fused_weighted_loss with its hidden states and head weight"
         )
     head = model.get_output_embeddings()
     if not isinstance(head, nn.Module):
         raise UnsupportedError(f"{name} has no output head; AutoModelForCausalLM was expected, not AutoModel")
     if "loss_function" not in inspect.getsource(type(model).forward):
         raise UnsupportedError(
-            f"{name}.forward computes its loss itself instead of calling self.loss_function, so a weighting would "
-            "have no "
-            "effect; call fused_weighted_loss with its hidden states and head weight"
+            f"{name}.forward computes its loss itself instead of calling self.loss_function, so a weighting would have "
+            "no effect; call fused_weighted_loss with its hidden states and head weight"
         )
     return head
 
@@ -85,13 +82,11 @@ def _weight_and_bias(head: Any) -> tuple[Tensor, Tensor | None]:
     if isinstance(weight, Tensor) and not weight.is_floating_point():
         raise UnsupportedError(
             f"the output head is quantized ({name}, {weight.dtype}), so its logits are no plain product; keep it out "
-            "of "
-            "the quantization: llm_int8_skip_modules=['lm_head'] in BitsAndBytesConfig"
+            "of the quantization: llm_int8_skip_modules=['lm_head'] in BitsAndBytesConfig"
         )
     raise UnsupportedError(
         f"the output head is {name}; a torch.nn.Linear (also with LoRA adapters) was expected. Call "
-        "fused_weighted_loss with "
-        "what it computes, or dense_loss on its logits"
+        "fused_weighted_loss with what it computes, or dense_loss on its logits"
     )
 
 
@@ -106,15 +101,13 @@ def _with_adapters(head: Any) -> tuple[Tensor, Tensor | None]:
         dropout = head.lora_dropout[adapter]
         if not isinstance(dropout, nn.Identity) and dropout.p > 0 and head.training:
             raise UnsupportedError(
-                f"the adapter {adapter!r} on the output head has dropout {dropout.p}: the head is no linear map "
-                "then; set "
-                "lora_dropout=0, or leave lm_head out of target_modules"
+                f"the adapter {adapter!r} on the output head has dropout {dropout.p}: the head is no linear map then; "
+                "set lora_dropout=0, or leave lm_head out of target_modules"
             )
         if getattr(head, "lora_variant", {}).get(adapter) is not None or getattr(head, "lora_bias", {}).get(adapter):
             raise UnsupportedError(
                 f"the adapter {adapter!r} on the output head is a variant of LoRA (DoRA, bias, ...) whose effective "
-                "weight "
-                "is not W + BA; use plain LoRA there, or leave lm_head out of target_modules"
+                "weight is not W + BA; use plain LoRA there, or leave lm_head out of target_modules"
             )
         a, b = head.lora_A[adapter].weight, head.lora_B[adapter].weight
         weight = weight + (head.scaling[adapter] * (b @ a)).to(weight.dtype)
@@ -151,8 +144,7 @@ def check_same_logits(own: Tensor, ours: Tensor, name: str) -> None:
     if not error <= limit:
         raise UnsupportedError(
             f"the head of {name} gives logits that differ by {error:.3g} from hidden @ weight.T + bias (limit "
-            f"{limit:.3g}): "
-            "it is not what it seems; call fused_weighted_loss with what it computes"
+            f"{limit:.3g}): it is not what it seems; call fused_weighted_loss with what it computes"
         )
 
 
@@ -166,7 +158,6 @@ def check_same_ending(got: Tensor, probe: Tensor, softcap: float | None, scale: 
     if not error <= 1e-3 * max(1.0, float(expected.abs().max())):
         raise UnsupportedError(
             f"{name}.forward changes its logits after the head in a way that is not known here (softcap {softcap}, "
-            "scale "
-            f"{scale:g} were expected, the difference is {error:.3g}); call fused_weighted_loss with softcap= and "
-            "logit_scale= as the model applies them"
+            f"scale {scale:g} were expected, the difference is {error:.3g}); call fused_weighted_loss with softcap= "
+            "and logit_scale= as the model applies them"
         )

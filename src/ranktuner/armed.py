@@ -50,9 +50,8 @@ class NoLogits:
             raise AttributeError(name)
         raise UnsupportedError(
             f"outputs.logits.{name} was asked for, but an attached model keeps no logits in training: take "
-            "outputs.loss and "
-            "attachment.pop_metrics(), let the trainer not compute its own loss or metrics from logits, or detach() "
-            "first"
+            "outputs.loss and attachment.pop_metrics(), let the trainer not compute its own loss or metrics from "
+            "logits, or detach() first"
         )
 
     def __getitem__(self, key: Any) -> Any:
@@ -76,8 +75,7 @@ def weights_of(armed: Armed, aligned: Aligned) -> Tensor:
     if armed.weights.shape != armed.labels.shape:
         raise InputError(
             f"token_weights have shape {tuple(armed.weights.shape)}, labels {tuple(armed.labels.shape)}; one weight "
-            "for "
-            "each label was expected"
+            "for each label was expected"
         )
     return armed.weights.reshape(-1)[aligned.index + (0 if armed.shifted else 1)]
 

@@ -1,9 +1,8 @@
 """An Attachment: a method on a model's output head, by a replaced head forward and two hooks.
 
-The forward of the output head's module instance is replaced; a forward pre-hook on the model arms it with
-the labels. Inside the head's own forward is the one place where weights are there under every wrapping (FSDP2 gathers
-them for exactly that call). In the logits' place the armed head returns a carrier: zeros [B, T, 1] whose first
-element's
+The forward of the output head's module instance is replaced; a forward pre-hook on the model arms it with the labels.
+Inside the head's own forward is the one place where weights are there under every wrapping (FSDP2 gathers them for
+exactly that call). In the logits' place the armed head returns a carrier: zeros [B, T, 1] whose first element's
 backward delivers the gradients taken in the forward. What the model does to logits afterwards (softcap, scale) meets
 zeros and cannot corrupt the value, which the model's `loss_function` then gives.
 
@@ -183,8 +182,8 @@ class Attachment:
         if kwargs.get("fused_lm_head"):
             raise UnsupportedError(
                 "TRL's own SFTTrainer computes its loss from lm_head.weight and calls neither the head nor "
-                "loss_function: "
-                f"{self.method} would be plain SFT; use ranktuner.integrations.trl.SFTTrainer in its place"
+                f"loss_function: {self.method} would be plain SFT; use ranktuner.integrations.trl.SFTTrainer in its "
+                "place"
             )
         labels, shifted = kwargs.get("labels"), kwargs.get("shift_labels")
         weights = kwargs.pop("token_weights", None)
@@ -224,8 +223,7 @@ class Attachment:
         if armed.value is not None:
             raise UnsupportedError(
                 f"{type(self._base).__name__} calls its output head more than once in a forward; one call was "
-                "expected: use "
-                "fused_weighted_loss on its hidden states"
+                "expected: use fused_weighted_loss on its hidden states"
             )
         head = anatomy.read_head(self._head, self._softcap, self._scale)
         self._check_shapes(hidden, armed, head)
@@ -274,9 +272,8 @@ class Attachment:
         if armed.value is None or not armed.answered:
             missing = "its output head" if armed.value is None else "loss_function"
             raise UnsupportedError(
-                f"{type(module).__name__} was given labels but did not call {missing}, so {self.method} had no "
-                "effect: its "
-                "forward computes the loss elsewhere; use fused_weighted_loss on its hidden states"
+                f"{type(module).__name__} was given labels but did not call {missing}, so {self.method} had no effect: "
+                "its forward computes the loss elsewhere; use fused_weighted_loss on its hidden states"
             )
         if getattr(output, "logits", None) is not None:
             output.logits = NoLogits() if armed.training and torch.is_grad_enabled() else None
@@ -292,10 +289,8 @@ class Attachment:
         if hidden.shape[:2] != armed.labels.shape:
             raise UnsupportedError(
                 f"labels of shape {tuple(armed.labels.shape)} meet hidden states of {tuple(hidden.shape[:2])}: a "
-                "trainer "
-                "that slices with logits_to_keep must not, and sequence-parallel labels must be shifted before they "
-                "are "
-                "sharded and passed as shift_labels"
+                "trainer that slices with logits_to_keep must not, and sequence-parallel labels must be shifted before "
+                "they are sharded and passed as shift_labels"
             )
 
     def _compare(self, hidden: Tensor, head: Head) -> None:

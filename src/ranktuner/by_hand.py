@@ -7,9 +7,11 @@ import math
 import torch
 
 from ranktuner.errors import InputError, UnsupportedError
-from ranktuner.registry import Method, method, names
+from ranktuner.registry import method, names
 from ranktuner.signals import Needs, Signals
 
+LARGEST = 2**32
+"""Tokens that no vocabulary has."""
 _WORDS = {"topk": "top-k entropy", "sum_p2": "sum of p^2", "mass_above": "mass above the label"}
 
 
@@ -43,14 +45,20 @@ def check_token(*, p: float, entropy_bits: float, rank: int, p_max: float) -> No
         raise InputError(f"p_max is {p_max:g} with p = {p:g}; the largest probability lies between p and 1")
     if rank < 1:
         raise InputError(f"rank is {rank}; 1 (the top) or more was expected: the label counts itself")
+    if rank >= LARGEST:
+        raise InputError(f"rank is {rank}; no vocabulary has so many tokens: a number below {LARGEST} was expected")
     if rank > 1 / p * (1 + 1e-9):
         raise InputError(
             f"rank is {rank} with p = {p:g}; at most 1/p = {1 / p:g} tokens can be at least as likely as the label"
         )
     if rank == 1 and p < p_max * (1 - 1e-9):
         raise InputError(f"rank is 1 with p = {p:g} below p_max = {p_max:g}; a token below the top has rank 2 or more")
-    if not 0 <= entropy_bits < math.inf:
-        raise InputError(f"entropy is {entropy_bits:g}; a number of bits of at least 0 was expected")
+    most = math.log2(LARGEST)
+    if not 0 <= entropy_bits <= most:
+        raise InputError(
+            f"entropy is {entropy_bits:g}; a number of bits from 0 to {most:g} was expected: it is at most log2 of the "
+            "vocabulary's size"
+        )
     if entropy_bits < -math.log2(p_max) - 1e-9:
         raise InputError(
             f"entropy is {entropy_bits:g} bits with p_max = {p_max:g}; it is at least -log2(p_max) = "
@@ -64,14 +72,20 @@ def weigh_token(
     """Return (method, weight, note) for each method; no weight, and a note why, where it reads more than is given."""
     signals = signals_by_hand(p, entropy_bits, rank, p_max)
     chosen = specs or [s for name in names() for s in _both_priors(name)]
-    return [_weigh(method(s), signals) for s in chosen]
+    return [_weigh(s, signals, asked=specs is not None) for s in chosen]
 
 
 def _both_priors(name: str) -> list[str]:
     return [name, f"{name}(prior=prob)"] if name in ("ranktuner", "relative-rank") else [name]
 
 
-def _weigh(chosen: Method, signals: Signals) -> tuple[str, float | None, str]:
+def _weigh(spec: str, signals: Signals, asked: bool) -> tuple[str, float | None, str]:
+    try:
+        chosen = method(spec)
+    except InputError as error:
+        if asked:
+            raise
+        return spec, None, str(error)  # another package's method, which must not take ours from the list
     needs = Needs.parse(chosen.needs)
     absent = [word for field, word in _WORDS.items() if getattr(needs, field)]
     if absent:

@@ -120,6 +120,6 @@ def check_finite(signals: Signals, where: Callable[[int], str]) -> None:
         row = int(bad.nonzero()[0])
         raise NonFiniteError(
             f"{where(row)}: nll is {float(nll[row])} ({int(bad.sum())} of {len(nll)} tokens are not finite): the "
-            "hidden "
-            "state or the head's weight holds NaN or infinity there; look at the learning rate, the dtype and this text"
+            "hidden state or the head's weight holds NaN or infinity there; look at the learning rate, the dtype and "
+            "this text"
         )

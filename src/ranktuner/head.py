@@ -6,9 +6,8 @@
 How it works. The forward of the output head's module instance is replaced; a forward pre-hook on the model arms it with
 the labels. Inside the head's own forward is the one place where weights are there under every wrapping (FSDP2 gathers
 them for exactly that call). In the logits' place the armed head returns a carrier: zeros [B, T, 1] whose first
-element's
-backward delivers the gradients taken in the forward. What the model does to logits afterwards (softcap, scale) meets
-zeros and cannot corrupt the value, which the model's `loss_function` then gives.
+element's backward delivers the gradients taken in the forward. What the model does to logits afterwards (softcap,
+scale) meets zeros and cannot corrupt the value, which the model's `loss_function` then gives.
 
 Legend: B sequences, T positions, N supervised tokens, D hidden, V vocabulary.
 """

@@ -30,9 +30,10 @@ from ranktuner.spec import Range
 LN_WEIGHT_MAX = 64.0
 Prior = Literal["uniform", "prob"]
 Positive = Annotated[float, Range(0, open_low=True)]
+NotTiny = Annotated[float, Range(1e-6)]
+"""A divisor that stays one in fp32."""
 NotNegative = Annotated[float, Range(0)]
 Share = Annotated[float, Range(0, 1)]
-Count = Annotated[int, Range(1)]
 WeightFunction = Callable[..., Tensor | RowTerms]
 
 
@@ -45,12 +46,12 @@ class Card:
     reads: str
     paper: str
     when: str
+    confirmed: str
+    """Where the formula was checked; says so where it was not, and where the original does more."""
     needs: Callable[[dict[str, Any]], list[str]] = field(default=lambda parameters: [])
     """Extra signals, from the parameters."""
     batch: Callable[[dict[str, Any]], bool] = field(default=lambda parameters: False)
     """Whether a token's weight depends on the other tokens of the micro-batch."""
-    confirmed: str = "paper or official code"
-    """Where the formula was checked; says so where it was not."""
 
 
 TABLE: dict[str, tuple[WeightFunction, Card]] = {}
@@ -87,6 +88,7 @@ def sft(s: Signals) -> Tensor:
     reads="p",
     paper="Dynamic Fine-Tuning, arXiv 2508.05629",
     when="mathematics with a model that already knows the domain; ignores what it finds unlikely",
+    confirmed="official code, yongliang-wu/DFT",
 )
 def dft(s: Signals) -> Tensor:
     """Probability of the label."""
@@ -99,6 +101,7 @@ def dft(s: Signals) -> Tensor:
     reads="top-k entropy",
     paper="Entropy-Adaptive Fine-Tuning, arXiv 2601.02151",
     when="keep what the model is sure of, learn where it is open",
+    confirmed="official code, ymxyll/LlamaFactory-EAFT, for k = 20; the scale of another k is ours",
     needs=lambda p: [f"topk_entropy:{p['k']}"],
 )
 def eaft(s: Signals, *, k: Annotated[int, Range(2)] = 20, alpha: NotNegative = 1.0) -> Tensor:
@@ -120,7 +123,7 @@ def talr(
     s: Signals,
     *,
     floor: Share = 0.01,
-    tau: Literal["lagged", "micro-batch"] | Positive = "lagged",
+    tau: Literal["lagged", "micro-batch"] | NotTiny = "lagged",
     _context: Lagged | None = None,
 ) -> Tensor:
     """Probability flattened by how hard the data is, above a floor."""
@@ -159,6 +162,7 @@ def overtone(s: Signals, *, lam: Share = 0.1, mode: Literal["gate", "mix"] = "ga
     reads="p, R, H, p_max",
     paper="Probability-Entropy Calibration, arXiv 2602.01745",
     when="general data and code with prior=uniform; mathematics, where the model is already strong, with prior=prob",
+    confirmed="paper; its code could not be read",
 )
 def ranktuner(
     s: Signals,
@@ -182,6 +186,7 @@ def ranktuner(
     reads="p, H, p_max",
     paper="Probability-Entropy Calibration, arXiv 2602.01745, (f, g) table",
     when="ablation: the indicator itself in place of its elastic approximation",
+    confirmed="paper; its code could not be read",
 )
 def relative_rank(
     s: Signals, *, f: FKind = "inv-log", g: GKind = "exp2", prior: Prior = "uniform", cap: Positive | None = None
@@ -197,8 +202,9 @@ def relative_rank(
     reads="p",
     paper="Beyond Log Likelihood, arXiv 2510.00526 (GeneralFamily-q)",
     when="between sft (alpha to 0) and dft's gradient (alpha = 1)",
+    confirmed="official code, GaotangLi/Beyond-Log-Likelihood",
 )
-def alpha_power(s: Signals, *, alpha: Positive = 0.5) -> RowTerms:
+def alpha_power(s: Signals, *, alpha: NotTiny = 0.5) -> RowTerms:
     """The family between log-likelihood and probability."""
     return RowTerms(torch.exp(-alpha * s.nll), reported=-torch.expm1(-alpha * s.nll) / alpha)
 
@@ -209,6 +215,7 @@ def alpha_power(s: Signals, *, alpha: Positive = 0.5) -> RowTerms:
     reads="gradient of H",
     paper="Probability-Entropy Calibration, arXiv 2602.01745, ablation",
     when="ablation: keep the distribution open",
+    confirmed="paper; its code could not be read",
     needs=lambda p: ["entropy_grad"],
 )
 def entropy_reg(s: Signals, *, alpha: NotNegative = 0.02) -> RowTerms:
@@ -225,12 +232,12 @@ def entropy_reg(s: Signals, *, alpha: NotNegative = 0.02) -> RowTerms:
     reads="p",
     paper="Beyond Log Likelihood, arXiv 2510.00526 (OnlyTopP, OnlyBottomP and their LogP forms)",
     when="ablation: which half of the tokens carries the gain",
-    confirmed="official code, which divides by the kept tokens; here, as everywhere, by all supervised tokens",
+    confirmed="official code, GaotangLi/Beyond-Log-Likelihood, which divides by the kept tokens",
 )
 def threshold(
     s: Signals, *, at: Share = 0.1, keep: Literal["above", "below"] = "above", weighted: bool = False
 ) -> Tensor:
-    """Keep the tokens on one side of a probability."""
+    """Keep the tokens on one side of a probability; divided by all supervised tokens."""
     p = s.p
     kept = (p >= at if keep == "above" else p <= at).to(p.dtype)
     return kept * p if weighted else kept
@@ -242,6 +249,7 @@ def threshold(
     reads="p",
     paper="ProFit, arXiv 2601.09195",
     when="learn only what the model holds possible",
+    confirmed="official code, Utaotao/ProFit, direction higher",
 )
 def profit(s: Signals, *, tau: Share = 0.1) -> Tensor:
     """Drop the tokens the model holds unlikely; divided by all supervised tokens."""
@@ -254,6 +262,7 @@ def profit(s: Signals, *, tau: Share = 0.1) -> Tensor:
     reads="p",
     paper="CHORD-phi, arXiv 2508.11408",
     when="learn neither what is known nor what is out of reach",
+    confirmed="official code, modelscope/Trinity-RFT, loss sft_phi",
 )
 def chord(s: Signals) -> Tensor:
     """Highest at p = 1/2."""
@@ -266,6 +275,7 @@ def chord(s: Signals) -> Tensor:
     reads="p, sum p^2",
     paper="DEFT, arXiv 2602.11424",
     when="dft where the model is sure, sft where it is open",
+    confirmed="official code, luludus/DEFT, which divides its loss by a + 1e-6",
     needs=lambda p: ["sum_p2"],
 )
 def deft(s: Signals) -> Tensor:
@@ -280,7 +290,7 @@ def deft(s: Signals) -> Tensor:
     reads="p",
     paper="Focal loss, arXiv 1708.02002, stop-gradient form",
     when="the opposite of dft: learn what the model holds unlikely",
-    confirmed="definition; the published loss also differentiates the factor",
+    confirmed="official code of mile, as its baseline; the published loss differentiates the factor too",
 )
 def focal(s: Signals, *, gamma: NotNegative = 2.0) -> Tensor:
     """Probability of everything but the label."""
@@ -293,11 +303,11 @@ def focal(s: Signals, *, gamma: NotNegative = 2.0) -> Tensor:
     reads="H",
     paper="MiLe loss, arXiv 2310.19531",
     when="emphasise open contexts",
-    confirmed="not confirmed in its paper or official code",
+    confirmed="official code, suu990901/LLaMA-MiLe-Loss, divided there by the mean weight of the micro-batch",
 )
 def mile(s: Signals, *, gamma: float = 1.0) -> Tensor:
-    """A power of the entropy."""
-    return (1 + s.entropy_bits * LN2) ** gamma
+    """A power of the entropy; not normalised, so that a token's weight is its own affair."""
+    return _exp(gamma * torch.log1p(s.entropy_bits * LN2))
 
 
 class _Module(ModuleType):

@@ -118,6 +118,11 @@ def method(text: str | Method, **parameters: Any) -> Method:
     """
     if isinstance(text, Method):
         return text
+    if not isinstance(text, str):
+        raise InputError(
+            f"method is {text!r}; a Method or a spec such as 'ranktuner(prior=prob)' was expected: a function of your "
+            "own goes by import path, 'my_package.mine:weight'"
+        )
     name, given = spec.parse(text)
     both = set(given) & set(parameters)
     if both:
@@ -154,7 +159,7 @@ def _find(name: str) -> tuple[WeightFunction, Card, bool]:
         return *TABLE[name], True
     plugins = _plugins()
     if name in plugins:
-        function = plugins[name].load()
+        function = _load(plugins[name])
     elif ":" in name:
         function = _import(name)
     else:
@@ -170,6 +175,17 @@ def _plugins() -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=GROUP)}
 
 
+def _load(point: EntryPoint) -> Any:
+    try:
+        return point.load()
+    except Exception as error:  # whatever another package does when it is imported
+        owner = point.dist.name if point.dist else "an installed package"
+        raise InputError(
+            f"method {point.name!r} of {owner} ({point.value}) cannot be loaded: {type(error).__name__}: {error}; mend "
+            "or uninstall that package"
+        ) from error
+
+
 def _import(path: str) -> Any:
     module_name, _, attribute = path.partition(":")
     here = str(Path.cwd())
@@ -177,8 +193,11 @@ def _import(path: str) -> Any:
         sys.path.insert(0, here)
     try:
         module = import_module(module_name)
-    except ImportError as error:
-        raise InputError(f"method {path!r}: module {module_name!r} cannot be imported: {error}") from error
+    except Exception as error:  # whatever a user's module does when it is imported
+        raise InputError(
+            f"method {path!r}: module {module_name!r} cannot be imported: {type(error).__name__}: {error}; is it "
+            "installed, or in this folder?"
+        ) from error
     if not hasattr(module, attribute):
         public = [n for n in vars(module) if not n.startswith("_")]
         raise InputError(f"method {path!r}: {module_name!r} has no {attribute!r}; {nearest(attribute, public)}")

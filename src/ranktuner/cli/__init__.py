@@ -5,8 +5,10 @@ A command's module has a typer application called `app`. Adding a command is one
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
+from typing import Any
 
 from ranktuner.errors import RankTunerError, nearest
 
@@ -38,7 +40,7 @@ def _menu() -> str:
             "commands:",
             *lines,
             "",
-            "ranktuner COMMAND --help explains one; ranktuner --version prints the version.",
+            "ranktuner help COMMAND explains one; ranktuner --version prints the version.",
         ]
     )
 
@@ -46,6 +48,18 @@ def _menu() -> str:
 def main(argv: list[str] | None = None) -> int:
     """Run one command line; return the exit status (0 done, 1 an error of ours, 2 wrong usage, 130 interrupted)."""
     argv = sys.argv[1:] if argv is None else argv
+    try:
+        status = _run(argv)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return status
+
+
+def _run(argv: list[str]) -> int:
+    if argv[:1] == ["help"] and len(argv) > 1:
+        argv = [argv[1], "--help"]
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(_menu())
         return 0
@@ -56,9 +70,19 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     name, *rest = argv
     if name not in COMMANDS:
-        print(f"ranktuner: there is no command {name!r}; {nearest(name, COMMANDS)}", file=sys.stderr)
+        what = "option" if name.startswith("-") else "command"
+        hint = nearest(name, ("--help", "--version") if what == "option" else COMMANDS)
+        print(f"ranktuner: there is no {what} {name!r}; {hint}", file=sys.stderr)
         return 2
     return run_command(name, rest)
+
+
+def console() -> Any:
+    """Return where tables are printed: as wide as the terminal, and unbroken into a pipe or a file."""
+    from rich.console import Console
+
+    whole = not sys.stdout.isatty() and "COLUMNS" not in os.environ
+    return Console(highlight=False, width=200 if whole else None)
 
 
 def run_command(name: str, arguments: list[str]) -> int:

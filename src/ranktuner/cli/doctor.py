@@ -37,16 +37,17 @@ def doctor() -> None:
 
     Changes nothing and loads no model. Example: ranktuner doctor
     """
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
+
+    from ranktuner.cli import console
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("", "part", "what was found", "what to do"):
         table.add_column(column, overflow="fold")
     for part, found, advice in [*_machine(), *(_part(p) for p in _PARTS), *_tools()]:
         table.add_row("[green]ok[/]" if not advice else "[yellow]--[/]", *map(escape, (part, found, advice)))
-    Console(highlight=False).print(table)
+    console().print(table)
 
 
 def version_of(package: str) -> str | None:

@@ -17,27 +17,31 @@ def methods(
 
     Example: ranktuner methods ranktuner
     """
-    from rich.console import Console
+    from ranktuner.cli import console
 
-    console = Console(highlight=False)
     if name is None:
-        console.print(_table())
-        console.print("\nranktuner methods NAME explains one; a spec such as eaft(k=10) goes wherever a name does.")
+        console().print(_table())
+        console().print("\nranktuner methods NAME explains one; a spec such as eaft(k=10) goes wherever a name does.")
     else:
-        console.print(_explain(name), soft_wrap=True, markup=False)
+        console().print(_explain(name), soft_wrap=True, markup=False)
 
 
 def _table() -> Any:
     from rich.markup import escape
     from rich.table import Table
 
+    from ranktuner.errors import InputError
     from ranktuner.registry import method, names
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("name", "weight of nll", "reads", "scope", "paper"):
-        table.add_column(column, overflow="fold")
+        table.add_column(column, overflow="fold", no_wrap=column in ("name", "scope"))
     for name in names():
-        chosen = method(name)
+        try:
+            chosen = method(name)
+        except InputError as error:  # another package's method, which must not take ours from the table
+            table.add_row(escape(name), "-", "-", "-", escape(str(error)))
+            continue
         card = chosen.card
         row = (name, card.formula.split("; ")[0], card.reads, chosen.scope, card.paper)
         table.add_row(*map(escape, row))
@@ -76,12 +80,10 @@ def weigh(
 
     Example: ranktuner weigh --p 0.02 --entropy 6 --rank 15 --p-max 0.06
     """
-    from rich.console import Console
+    from ranktuner.by_hand import weigh_token
+    from ranktuner.cli import console
 
-    from ranktuner.by_hand import check_token, weigh_token
-
-    check_token(p=p, entropy_bits=entropy, rank=rank, p_max=p_max)
-    Console(highlight=False).print(_weights(weigh_token(p, entropy, rank, p_max, method)))
+    console().print(_weights(weigh_token(p, entropy, rank, p_max, method)))
 
 
 def _weights(rows: list[tuple[str, float | None, str]]) -> Any:
