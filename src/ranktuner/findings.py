@@ -82,6 +82,8 @@ class Finding:
             text = Path(path).read_text(encoding="utf-8")
         except FileNotFoundError as error:
             raise DataError(f"{path}: no such Finding") from error
+        except UnicodeDecodeError as error:
+            raise DataError(f"{path}: not a Finding: not UTF-8 text; name a .json that ranktuner wrote") from error
         return Finding.from_json(text, source=str(path))
 
 

@@ -243,6 +243,10 @@ N = ["--model", "m", *D, "--noise", "alpaca.json"]
         (["diagnose", "noise", *M], "--noise is missing"),
         (["diagnose", "noise", *N, "--seeds", "1,x"], "whole numbers"),
         (["diagnose", "noise", *N, "--seeds", "1,1"], "stands there twice"),
+        (["diagnose", "noise", *N, "--seeds", "0,-1"], "a seed is 0 or larger"),
+        (["diagnose", "noise", "--model", "m", *D, "--noise", "train.jsonl", "--rows", "5"], "5 rows, at least 20 are"),
+        (["diagnose", "table", "--model", "m", *D, "--template", "odd"], "--template odd: expected one of auto, chat"),
+        (["diagnose", "table", *M, "--device", "quantum"], "device 'quantum': Expected one of cpu, cuda"),
         (["diagnose", "tokens", "--model", "model", "--data", "a=train.jsonl", *D], "shows one set"),
         (["diagnose", "tightness", *M, "--data", "train.jsonl"], "a set named 'train' already"),
         (["diagnose", "tightness", *M, "--dtype", "fp32"], "dtype 'fp32': expected one of auto"),
@@ -257,6 +261,24 @@ def test_bad_input_names_the_way_out(run: Run, arguments: list[str], message: st
     assert status == 1
     assert message in error
     assert list(tmp_path.glob("*.part")) == []
+
+
+@pytest.mark.parametrize(
+    "wrong", [["--rows", "-3"], ["--seed", "-1"], ["--max-length", "0"]], ids=lambda wrong: wrong[0]
+)  # fmt: skip
+def test_numbers_out_of_range_are_wrong_usage(run: Run, wrong: list[str], tmp_path: Path) -> None:
+    status, _, error = run("diagnose", "table", *M, *wrong, "-o", str(tmp_path))
+    assert status == 2
+    assert f"Invalid value for '{wrong[0]}'" in error
+
+
+def test_a_file_in_the_place_of_the_output_folder_is_refused_at_once(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    for command in (["diagnose", "tokens", "--model", "nowhere", *D], ["diagnose", "surface"]):
+        status, _, error = run(*command, "-o", str(tmp_path / "file"))
+        assert status == 1
+        assert "a file of that name is there; expected a folder" in error
+    assert (tmp_path / "file").read_text() == "mine"
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ranktuner.data.presets import open_data
-from ranktuner.diagnostics.making import Scorer, noise_tables
+from ranktuner.diagnostics.making import Scorer, noise_tables, noisy_rows
 from ranktuner.diagnostics.noise import noise
 from ranktuner.diagnostics.suspects import recovery
 from ranktuner.diagnostics.table import TokenTable
@@ -23,7 +23,8 @@ def table(smollm2: Path, shared_data: Path, tmp_path_factory: pytest.TempPathFac
     foreign = open_data([f"alpaca:{shared_data / 'alpaca' / 'random_9k.json'}"])
     scorer = Scorer.load(str(smollm2))
     folder = tmp_path_factory.mktemp("noise")
-    (made,) = noise_tables(scorer, folder, rows, foreign, count=100, seeds=[0])  # type: ignore[arg-type]
+    planted = noisy_rows(rows, foreign, count=100, seeds=[0])  # type: ignore[arg-type]
+    (made,) = noise_tables(scorer, folder, planted)
     return made
 
 

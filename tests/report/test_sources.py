@@ -111,6 +111,18 @@ def test_a_run_without_a_step_says_why(tmp_path: Path) -> None:
         read([tmp_path])
 
 
+def test_what_is_named_twice_is_shown_once(tmp_path: Path) -> None:
+    demo.run(tmp_path / "runs" / "a", "sft", 0, steps=2)
+    demo.run(tmp_path / "runs" / "b", "dft", 0, steps=2)
+    noise = demo.noise().save(tmp_path / "runs" / "a" / "noise.json")
+    sources = read([noise, tmp_path / "runs" / "b", tmp_path / "runs", noise, tmp_path / "runs" / "." / "a"])
+    assert [run.name for run in sources.runs] == ["sft", "dft"]
+    assert [found.run for found in sources.findings] == ["sft"], "read with the run that it belongs to"
+    (tmp_path / "runs" / "b" / "old.json").write_text('{"schema": 0, "kind": "noise"}')
+    with pytest.raises(DataError, match="Finding of schema 0"):
+        read([tmp_path / "runs", tmp_path / "runs" / "b" / "old.json"])
+
+
 def test_absent_paths_and_no_paths(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such file or folder: name a run folder"):
         read([tmp_path / "nowhere"])
@@ -122,6 +134,9 @@ def test_a_file_that_is_no_finding(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text('{"a": 1}')
     with pytest.raises(DataError, match="the keys 'schema' and 'kind' are missing"):
         read([tmp_path / "x.json"])
+    (tmp_path / "x.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    with pytest.raises(DataError, match=r"x\.png: not a Finding: not UTF-8 text; name a \.json"):
+        read([tmp_path / "x.png"])
 
 
 def test_paths_of_the_machine_do_not_reach_the_page(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def noise(
 
     Example: ranktuner diagnose noise --model runs/sft --data gsm8k:train.jsonl --noise alpaca:alpaca.json
     """
-    from ranktuner.diagnostics.making import noise_tables
+    from ranktuner.diagnostics.making import noise_tables, noisy_rows
     from ranktuner.diagnostics.noise import noise as find
     from ranktuner.diagnostics.table import read_table
 
@@ -59,12 +59,10 @@ def noise(
             raise InputError("--noise is missing: name data whose sentences are planted, such as alpaca:FILE")
         numbers = whole_numbers(seeds)
         name, rows = source.single()
-        foreign = source.open(noise)
+        # Before the model loads: too few rows or sentences are then said at once.
+        planted = noisy_rows(rows, source.open(noise), count=source.rows, seeds=numbers)
         with source.scorer(methods) as scorer:
-            made = noise_tables(
-                scorer, output, rows, foreign,
-                count=source.rows, seeds=numbers, data=name, noise_source=noise,
-            )  # fmt: skip
+            made = noise_tables(scorer, output, planted, data=name, noise_source=noise)
     found = find(made, methods)
     parts = ("token_recall", "token_precision", "sequence_hit")
     body = [
@@ -80,6 +78,8 @@ def whole_numbers(text: str) -> list[int]:
         found = [int(part) for part in text.split(",")]
     except ValueError:
         raise InputError(f"--seeds {text!r}: whole numbers with commas were expected, such as 0,1,2") from None
+    if min(found) < 0:
+        raise InputError(f"--seeds {text!r}: a seed is 0 or larger")
     if len(set(found)) < len(found):
         raise InputError(f"--seeds {text!r}: a seed stands there twice; it would count the same rows twice")
     return found
@@ -175,7 +175,7 @@ def inference_entropy(
         list[Path] | None, typer.Option(help="A sample store that `ranktuner eval` wrote (.jsonl) of --model.")
     ] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Folder of the task's data, as for `ranktuner eval`.")] = None,
-    runs: Annotated[int, typer.Option(help="Sample indices 0 to RUNS-1 of each problem.")] = 8,
+    runs: Annotated[int, typer.Option(min=1, help="Sample indices 0 to RUNS-1 of each problem.")] = 8,
     output: Output = FOLDER,
 ) -> None:
     """How open the model is while it answers: exact entropy at each token of its stored samples.
@@ -212,7 +212,7 @@ def inference_entropy(
 
 @app.command()
 def surface(
-    points: Annotated[int, typer.Option(help="Points of each axis.")] = 41,
+    points: Annotated[int, typer.Option(min=2, help="Points of each axis.")] = 41,
     largest: Annotated[float, typer.Option(help="End of both axes, in ranks.")] = 1000.0,
     output: Output = FOLDER,
 ) -> None:

@@ -24,7 +24,7 @@ def inspect() -> None:
 @takes_source
 def data(
     source: Source,
-    most: Annotated[int, typer.Option(help="Rows shown in the report; the CSV has all.")] = 50,
+    most: Annotated[int, typer.Option(min=1, help="Rows shown in the report; the CSV has all.")] = 50,
     by: Annotated[str, typer.Option(help="Order: score (the clearer trace), passage or ending.")] = "score",
     plant: Annotated[
         bool, typer.Option("--plant", help="Also plant noise and report how much of it is found.")

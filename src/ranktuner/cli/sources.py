@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -22,7 +22,17 @@ if TYPE_CHECKING:
 
 METHODS = ["sft", "dft", "eaft", "talr", "overtone", "ranktuner", "ranktuner(prior=prob)"]
 
-Output = Annotated[Path, typer.Option("-o", "--output", help="Folder for the Findings (.json) and tables (.parquet).")]
+
+def _folder(path: Path) -> Path:
+    if path.exists() and not path.is_dir():
+        raise InputError(f"-o {path}: a file of that name is there; expected a folder, which is made if need be")
+    return path
+
+
+Output = Annotated[
+    Path,
+    typer.Option("-o", "--output", callback=_folder, help="Folder for the Findings (.json) and tables (.parquet)."),
+]
 Methods = Annotated[
     list[str] | None, typer.Option("--method", help=f"A method's spec; repeat. Default: {', '.join(METHODS)}.")
 ]
@@ -43,9 +53,9 @@ class Source:
         list[str] | None,
         typer.Option(help="A token table (.parquet) in place of --model and --data; NAME=... names it; repeat."),
     ] = None
-    rows: Annotated[int, typer.Option(help="Rows to draw from each set, by the seed; 0 for all.")] = 200
-    seed: Annotated[int, typer.Option(help="Seed of every choice.")] = 0
-    max_length: Annotated[int, typer.Option(help="Tokens kept of a row, prompt included.")] = 2048
+    rows: Annotated[int, typer.Option(min=0, help="Rows to draw from each set, by the seed; 0 for all.")] = 200
+    seed: Annotated[int, typer.Option(min=0, help="Seed of every choice.")] = 0
+    max_length: Annotated[int, typer.Option(min=1, help="Tokens kept of a row, prompt included.")] = 2048
     dtype: Annotated[str, typer.Option(help="auto (the model's own), float32, bfloat16, float16, float64.")] = "auto"
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1. Default: CUDA where there is one.")] = None
     template: Annotated[str, typer.Option(help="auto, chat (the tokenizer's own), plain (for base models).")] = "auto"
@@ -53,6 +63,12 @@ class Source:
         str | None, typer.Option(help="Field with the question, where the data has no known shape.")
     ] = None
     response_field: Annotated[str | None, typer.Option(help="Field with the answer; goes with --prompt-field.")] = None
+
+    def __post_init__(self) -> None:
+        from ranktuner.data.encode import TEMPLATES
+
+        if self.template not in TEMPLATES:
+            raise InputError(f"--template {self.template}: expected one of {', '.join(TEMPLATES)}")
 
     def open(self, source: str) -> Sequence[Row]:
         """Return the rows of one source, without the empty ones, which no diagnostic can use."""
@@ -95,6 +111,10 @@ class Source:
             raise InputError(
                 "--model is missing: name the model folder or hub id that scores the rows, or give --table"
             )
+        with suppress(ImportError):  # Scorer.load says what to install
+            from transformers.utils import logging
+
+            logging.disable_progress_bar()
         how = {"methods": tuple(methods), "max_length": self.max_length, "template": self.template}
         with _progress(self.model) as tell:
             yield Scorer.load(self.model, dtype=self.dtype, device=self.device, tell=tell, **how)

@@ -69,6 +69,14 @@ class Scorer:
         if not folder.is_dir() and (name.count("/") != 1 or name[0] in "./~"):
             # Not even the shape of a hub id: said at once, before anything asks the network.
             raise InputError(f"model {name}: there is no such folder; expected a model folder or a hub id owner/name")
+        device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        try:
+            torch.empty(0, device=device)
+        except (RuntimeError, AssertionError) as error:
+            reason = str(error).strip().splitlines()[0]
+            raise InputError(
+                f"device {device!r}: {reason}; expected cpu, cuda or cuda:1, as the machine has it"
+            ) from error
         try:
             tokenizer = AutoTokenizer.from_pretrained(name)
             model = AutoModelForCausalLM.from_pretrained(name, dtype=dtype)
@@ -78,7 +86,7 @@ class Scorer:
                 f"model {name}: no causal language model could be loaded ({reason}); expected a folder with "
                 "config.json, weights and tokenizer, or a hub id that can be reached"
             ) from error
-        model.to(device or ("cuda" if torch.cuda.is_available() else "cpu")).eval()
+        model.to(device).eval()
         return Scorer(Path(name).name or name, model, tokenizer, fingerprint_of(name, model), **how)
 
     def table(self, path: Path, rows: Sequence[Row], name: str, **meta: Any) -> TokenTable:
@@ -104,37 +112,42 @@ class Scorer:
         return f"{type(self.tokenizer).__name__} of {len(self.tokenizer)} tokens"
 
 
-def noise_tables(
-    scorer: Scorer,
-    folder: Path,
-    rows: Sequence[Row],
-    noise: Sequence[Row],
-    *,
-    count: int,
-    seeds: Sequence[int],
-    ratio: float = CORRUPTION_RATIO,
-    **meta: Any,
-) -> list[TokenTable]:
-    """Make one token table with planted sentences for each seed, which draws rows, places and sentences.
+@dataclass(frozen=True)
+class Noisy:
+    """Rows with planted sentences, and the facts that a token table of them carries."""
+
+    rows: Sequence[Row]
+    facts: Mapping[str, Any]
+
+
+def noisy_rows(
+    rows: Sequence[Row], noise: Sequence[Row], *, count: int, seeds: Sequence[int], ratio: float = CORRUPTION_RATIO
+) -> list[Noisy]:
+    """Plant sentences in drawn rows, once for each seed, which draws rows, places and sentences; no model is needed.
 
     Args:
-        scorer: the model.
-        folder: where the tables go, as `noise-SEED.parquet`.
         rows: the user's data.
         noise: data whose answers' first sentences are inserted.
         count: rows to draw for each seed; 0 for all.
-        seeds: one table each.
+        seeds: one set each.
         ratio: share of the rows that get a sentence.
-        meta: facts for the tables' metadata.
     """
-    count = count or len(rows)
-    need(min(count, len(rows)), LEAST_ROWS, "rows")
-    sentences = sentences_of(noise, max(1, round(ratio * min(count, len(rows)))))
-    tables = []
+    count = min(count or len(rows), len(rows))
+    need(count, LEAST_ROWS, "rows")
+    sentences = sentences_of(noise, max(1, round(ratio * count)))
+    made = []
     for seed in seeds:
         changed, planted = plant_sentences(draw(rows, count, seed), sentences, seed, ratio)
-        facts = {**meta, "seed": seed, "planted": planted, "corruption_ratio": ratio}
-        tables.append(scorer.table(folder / f"noise-{seed}.parquet", changed, f"seed {seed}", **facts))
+        made.append(Noisy(changed, {"seed": seed, "planted": planted, "corruption_ratio": ratio}))
+    return made
+
+
+def noise_tables(scorer: Scorer, folder: Path, planted: Sequence[Noisy], **meta: Any) -> list[TokenTable]:
+    """Score every seed's rows into `noise-SEED.parquet`; `meta` are facts for the tables' metadata."""
+    tables = []
+    for one in planted:
+        seed = one.facts["seed"]
+        tables.append(scorer.table(folder / f"noise-{seed}.parquet", one.rows, f"seed {seed}", **meta, **one.facts))
     return tables
 
 

@@ -225,7 +225,7 @@ def read_meta(path: str | Path) -> dict[str, Any]:
         found = (pq.read_metadata(path).metadata or {}).get(b"ranktuner")
     except FileNotFoundError as error:
         raise DataError(
-            f"{path}: no such token table; make one with: ranktuner diagnose table --model M --data D -o T.parquet"
+            f"{path}: no such token table; make one with: ranktuner diagnose table --model M --data D -o FOLDER"
         ) from error
     except (OSError, ValueError) as error:
         raise DataError(f"{path}: not a token table: {error}") from error

@@ -79,14 +79,18 @@ def read(paths: Iterable[str | Path]) -> Sources:
     a folder with nothing to show is an error.
     """
     sources = Sources()
-    places = [Path(path) for path in paths]
+    places = {Path(path).resolve(): Path(path) for path in paths}
     if not places:
         raise DataError("nothing to report on: name at least one run folder or Finding file, e.g. runs/gsm8k")
-    for path in places:
+    # What is named twice, or lies in a folder that is named too, is shown once: the folder knows whose it is.
+    seen: set[Path] = set()
+    for real, path in sorted(places.items(), key=lambda place: not places.keys().isdisjoint(place[0].parents)):
+        if real in seen:
+            continue
         if path.is_file():
             sources.findings.append(Located(Finding.load(path), _shown(path), None))
         elif path.is_dir():
-            _read_folder(path, sources)
+            _read_folder(path, sources, seen)
         else:
             raise DataError(
                 f"{path}: no such file or folder: name a run folder, a folder of them, or a Finding (.json)"
@@ -103,12 +107,13 @@ def _shown(path: Path) -> str:
         return path.as_posix() if not path.is_absolute() else Path(*path.parts[-3:]).as_posix().lstrip("/")
 
 
-def _read_folder(top: Path, sources: Sources) -> None:
+def _read_folder(top: Path, sources: Sources, seen: set[Path]) -> None:
     before = len(sources.runs) + len(sources.findings)
     notices = len(sources.notices)
     owners: dict[Path, str] = {}
     models: dict[Path, str] = {}
     for folder, names in _walk(top):
+        seen.add(folder.resolve())
         record = _read_record(folder / RUN, sources.notices) if RUN in names else {}
         if "tasks" in record and METRICS not in names:
             models[folder] = str(record.get("model") or folder.name)
@@ -119,7 +124,8 @@ def _read_folder(top: Path, sources: Sources) -> None:
                 owners[folder] = run.path
         for name in sorted(names):
             if name.endswith(".json") and name != RUN and _SNIFF.match(_head(folder / name)):
-                _read_finding(folder / name, _owner(folder, owners), _owner(folder, models), sources)
+                read_in = _read_finding(folder / name, _owner(folder, owners), _owner(folder, models), sources)
+                seen |= {(folder / name).resolve()} if read_in else set()
     if len(sources.runs) + len(sources.findings) == before:
         why = sources.notices[notices:]
         found = f" ({'; '.join(why)})" if why else ""
@@ -144,13 +150,14 @@ def _owner(folder: Path, owners: Mapping[Path, str]) -> str | None:
     return next((owners[place] for place in (folder, *folder.parents) if place in owners), None)
 
 
-def _read_finding(path: Path, run: str | None, model: str | None, sources: Sources) -> None:
+def _read_finding(path: Path, run: str | None, model: str | None, sources: Sources) -> bool:
     try:
         finding = Finding.load(path)
-    except (DataError, UnicodeDecodeError) as error:
+    except DataError as error:
         sources.notices.append(f"Left out: {error}")
-        return
+        return False
     sources.findings.append(Located(finding, _shown(path), run, model))
+    return True
 
 
 def _read_run(folder: Path, config: Mapping[str, Any], notices: list[str]) -> Run | None:
