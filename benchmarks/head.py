@@ -3,6 +3,7 @@
     python benchmarks/head.py                    # all shapes and dtypes; stores benchmarks/results/head.json
     python benchmarks/head.py --only smollm2     # one shape; the stored cases of the others stay
     python benchmarks/head.py --device cuda --store benchmarks/results/head_h200.json
+    python benchmarks/head.py --figure head.svg  # draws what is stored, measures nothing
 
 Sides, taking turns in one process so that whatever else the machine does slows all alike (medians are compared):
 - dense: transformers' own loss of a causal language model (plain SFT);
@@ -267,6 +268,43 @@ def store(path: Path, cases: list[dict[str, Any]], repeats: int, device: str, ma
     finding.save(path)
 
 
+def draw(path: Path, to: Path) -> None:
+    """Draw the stored times and peaks relative to dense plain SFT, one panel for each shape and dtype."""
+    from ranktuner.report.figures.base import Figure, Panel, altair, data, panel
+    from ranktuner.report.figures.theme import var
+    from ranktuner.report.paper import write_figure
+    from ranktuner.report.writing import sentence
+
+    alt = altair()
+    stored = Finding.load(path)
+    names = {
+        "dense": "plain SFT, dense",
+        "paper": "RankTuner from full logits",
+        "trl": "plain SFT, TRL's fused head",
+        "ours: sft": "our sft",
+        "ours: ranktuner": "our ranktuner",
+    }
+
+    def bars(case: dict[str, Any], what: str, title: str) -> Panel:
+        base = case[what]["dense"]
+        rows = [{"name": text, "share": case[what][name] / base} for name, text in names.items() if name in case[what]]
+        chart = alt.Chart(data(rows)).encode(
+            y=alt.Y("name:N", sort=list(names.values()), title=None, axis=alt.Axis(labelLimit=190)),
+            x=alt.X("share:Q", title=title, axis=alt.Axis(tickCount=4), scale=alt.Scale(domainMin=0)),
+        )
+        ours = alt.condition("indexof(datum.name, 'our ') == 0", alt.value(var("c0")), alt.value(var("rule-2")))
+        marks = chart.mark_bar(height={"band": 0.6}, cornerRadiusEnd=2).encode(color=ours)
+        labels = chart.mark_text(align="left", dx=4, color=var("ink-2")).encode(text=alt.Text("share:Q", format=".2f"))
+        heading = f"{case['shape']}, {case['tokens']:,} tokens, {case['dtype']}"
+        return panel(heading, alt.layer(marks, labels), width=280, height=22 * len(rows) + 10)
+
+    panels = []
+    for case in stored.numbers["cases"]:
+        panels.append(bars(case, "seconds", "time of forward and backward, dense = 1"))
+        panels.append(bars(case, "peak_bytes", "peak memory, dense = 1"))
+    write_figure(Figure("head", stored.title, sentence("{}", stored.title), panels), to)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", choices=SHAPES, help="one shape")
@@ -275,7 +313,11 @@ def main() -> None:
     parser.add_argument("--device", choices=IMPLEMENTATION, default="cpu")
     parser.add_argument("--store", type=Path, default=RESULT, help="the file of results; default: %(default)s")
     parser.add_argument("--no-store", action="store_true", help="print only")
+    parser.add_argument("--figure", type=Path, metavar="FILE.svg", help="draw what is stored, measure nothing")
     arguments = parser.parse_args()
+    if arguments.figure:
+        draw(arguments.store, arguments.figure)
+        return
     repeats = arguments.repeats or (30 if arguments.device == "cuda" else 5)
     machine = hardware(arguments.device)
     cases = kept(arguments.store, machine)

@@ -61,10 +61,18 @@ def added_product(total: tuple[int, int], a: tuple[int, int], b: tuple[int, int]
     return 2 * a[0] * a[1] * b[1]
 
 
+def blockwise_product(a: tuple[int, int], b: tuple[int, int], *_: object, **__: object) -> int:
+    """Count one of oneDNN's, which takes its second matrix transposed."""
+    return 2 * a[0] * a[1] * b[0]
+
+
+COUNTED = {torch.ops.aten.addmm_: added_product, torch.ops.mkldnn._linear_pointwise: blockwise_product}
+
+
 def products(p: Problem, total: Total, **kwargs: object) -> float:
     """Matrix products done for loss and gradients, in units of one full [N, D] x [D, V]."""
     n, width = p.hidden.shape
-    with FlopCounterMode(display=False, custom_mapping={torch.ops.aten.addmm_: added_product}) as counter:
+    with FlopCounterMode(display=False, custom_mapping=COUNTED) as counter:
         loss = total(p, **kwargs)
         if loss.requires_grad:
             loss.backward()

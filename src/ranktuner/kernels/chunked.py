@@ -21,7 +21,7 @@ from torch import Tensor
 from ranktuner.errors import InputError, NonFiniteError, UnsupportedError
 from ranktuner.kernels import rows
 from ranktuner.kernels.budget import WORTH_COPYING, compact, rows_that_count, share_left_out
-from ranktuner.kernels.products import Head, HeadGradient, buffer, chunk_rows, common_dtype, scaled
+from ranktuner.kernels.products import Head, HeadGradient, buffer, chunk_rows, common_dtype, multiply, scaled
 from ranktuner.kernels.rows import RowStats
 from ranktuner.signals import Needs, RowTerms, Signals, check_rows
 
@@ -245,9 +245,9 @@ class _Pass:
         rows.write_gradient(logits, target, stats, w_nll, w_entropy, self.head.softcap, implementation)
         if self.d_hidden is not None:
             if index is None:
-                torch.mm(logits, self.head.weight, out=self.d_hidden[part])
+                multiply(logits, self.head.weight, self.d_hidden[part])
             else:
-                self.d_hidden[part][index] = torch.mm(logits, self.head.weight)
+                self.d_hidden[part][index] = multiply(logits, self.head.weight, torch.empty_like(hidden))
         self.d_head.add(logits, hidden)
 
     def finish(self) -> tuple[Tensor, Signals, RowTerms, Tensor]:

@@ -5,9 +5,11 @@ Legend: N supervised tokens, n those of a chunk, D hidden, V vocabulary.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -17,6 +19,8 @@ from ranktuner.errors import InputError
 
 BLOCK_ROWS = 4096
 """Rows of the head whose gradient is added at a time: the product's temporary stays small, and in the cache."""
+BLOCK_BYTES = 4 << 20
+"""Of an fp32 product that is made in blocks."""
 MEMORY_FLOOR = 64 << 20
 MEMORY_FLOOR_CUDA = 256 << 20
 """On a GPU a chunk costs some 60 launches whatever its size."""
@@ -65,7 +69,7 @@ class Head:
     def logits(self, hidden_nD: Tensor, out_nV: Tensor) -> Tensor:
         """Write the chunk's logits into `out_nV`, each step rounded to its dtype, as the model's own forward does."""
         if self.bias is None:
-            torch.mm(hidden_nD, self.weight.t(), out=out_nV)
+            multiply(hidden_nD, self.weight.t(), out_nV)
         else:
             torch.addmm(self.bias, hidden_nD, self.weight.t(), out=out_nV)
         if self.scale != 1.0:
@@ -126,10 +130,7 @@ class HeadGradient:
         if self.weight is None:
             return
         if self.weight.dtype == grad_nV.dtype:
-            if self._first:
-                torch.mm(grad_nV.t(), hidden_nD, out=self.weight)
-            else:
-                self.weight.addmm_(grad_nV.t(), hidden_nD)
+            multiply(grad_nV.t(), hidden_nD, self.weight, add=not self._first)
         elif _mixes(self.weight):
             # Summed in fp32 and never rounded on the way; beta = 0 does not read what it finds.
             beta = 0 if self._first else 1
@@ -154,6 +155,37 @@ class HeadGradient:
             else:
                 for small, small_part in zip(torch.split(rows, 1024), torch.split(part, 1024), strict=True):
                     small.add_(small_part.to(total.dtype))
+
+
+def multiply(a: Tensor, b: Tensor, out: Tensor, *, add: bool = False) -> Tensor:
+    """Write a @ b into `out`, or add it.
+
+    Plain torch, but for fp32 on processors where MKL, which torch calls for it, keeps to half the width of their
+    registers: there oneDNN is asked, block by block, since it cannot write into memory it is given.
+    """
+    if not (a.dtype == torch.float32 and a.device.type == "cpu" and _mkl_is_narrow()):
+        return out.addmm_(a, b) if add else torch.mm(a, b, out=out)
+    # Blocks of rows, or of columns where those of b lie together: of others oneDNN takes a hundred times as long.
+    wide = out.shape[1] > out.shape[0] and b.stride(0) == 1
+    step = max(1, BLOCK_BYTES // (4 * max(out.shape[not wide], 1)))
+    for i in range(0, out.shape[wide], step):
+        block = slice(i, i + step)
+        rows, columns = (slice(None), block) if wide else (block, slice(None))
+        part = torch.ops.mkldnn._linear_pointwise(a[rows], b[:, columns].t(), None, "none", [], "")
+        target = out[rows, columns]
+        target.add_(part) if add else target.copy_(part)
+    return out
+
+
+@functools.cache
+def _mkl_is_narrow() -> bool:
+    """Whether fp32 products run at half speed: MKL takes 512-bit instructions on Intel's processors only."""
+    try:
+        about = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return False
+    wide = "avx512f" in about and "GenuineIntel" not in about
+    return wide and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
 def _mixes(total: Tensor) -> bool:

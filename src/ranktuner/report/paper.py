@@ -37,7 +37,7 @@ def write_figures(
     figures = _chosen(all_figures(read(paths)), only)
     folder = Path(output)
     folder.mkdir(parents=True, exist_ok=True)
-    return [_write(figure, folder / f"{figure.id}.{name}") for figure in figures for name in formats]
+    return [write_figure(figure, folder / f"{figure.id}.{name}") for figure in figures for name in formats]
 
 
 def all_figures(sources: Sources) -> list[Figure]:
@@ -93,7 +93,8 @@ def paper_spec(figure: Figure) -> dict[str, Any]:
     return resolved
 
 
-def _write(figure: Figure, path: Path) -> Path:
+def write_figure(figure: Figure, path: Path) -> Path:
+    """Write one figure; the path's ending says in which format."""
     try:
         import vl_convert
     except ImportError as error:
