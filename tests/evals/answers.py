@@ -356,9 +356,45 @@ HOSTILE: list[Pair] = [
     ("42", "\ud800 \\boxed{42}", C),  # a lone surrogate, as a broken decoder leaves
 ]
 
+WRITINGS: list[Pair] = [
+    (r"\sqrt{2}", box("√2"), C),
+    (r"\sqrt{x+1}", box("√(x+1)"), C),
+    (r"10^{-3}", box("10⁻³"), C),
+    (r"\frac{1}{2}", box(r"\nicefrac{1}{2}"), C),
+    ("10", box(r"\dbinom52"), C),
+    ("120", box("5!=120"), C),
+    (r"\ln 2", box("ln(2)"), C),
+    (r"\ln 2", box(r"\log_e 2"), C),
+    (r"\ln 2", box(r"\log 2"), W),  # base ten where nothing is said
+    (r"\arctan 2", box(r"\operatorname{arctan} 2"), C),
+    (r"2\pi r", box("2 pi r"), C),
+    (r"2\pi", box("2*pi"), C),
+    ("e^2", box(r"\mathrm{e}^2"), C),
+    (r"\frac{\sqrt{3}}{2}", box(r"\sin 60^\circ"), C),
+    (r"\frac{\sqrt{3}}{2}", box(r"\sin 60"), W),
+    ("60", box(r"180^\circ - 120^\circ = 60^\circ"), C),
+    (r"\frac{180^\circ}{7}", box(r"\frac{180}{7}"), C),
+    ("3x+2y=6", box(r"y=-\frac32x+3"), C),
+    ("3x+2y=6", box("y=3-x"), W),
+    ("3x+2y=6", box("x=2"), W),
+    (r"x \geq 3", box("x>=3"), C),
+    ("[0,1]", box(r"0\leq x\leq1"), C),
+    ("[0,1]", box(r"\{x \mid 0 \le x \le 1\}"), C),
+    ("[0,1]", box(r"\{x : 0 < x < 1\}"), W),
+    (r"(-\infty,3)\cup(3,\infty)", box(r"x\neq 3"), C),
+    (r"(-\infty,3)\cup(3,\infty)", box(r"x\neq 2"), W),
+    (r"(-\infty,\infty)", box(r"\mathbb{R}"), C),
+    (r"(0,\infty)", box(r"\mathbb{R}"), W),
+    ("12 apples", box("12"), C),
+    ("15 mph", box("15"), C),
+    ("15 mph", box("16"), W),
+    ("21", box(r"21^{\text{st}}"), C),
+    ("21st", box("22nd"), W),
+]
+
 ANSWERS: list[Pair] = [
     *NUMBERS, *EXPRESSIONS, *EQUATIONS, *SETS, *TUPLES_AND_INTERVALS, *MATRICES, *UNITS, *PERCENTS, *BASES, *BOXES,
-    *TEXTS, *TRUNCATED, *HOSTILE,
+    *TEXTS, *TRUNCATED, *HOSTILE, *WRITINGS,
 ]  # fmt: skip
 
 TOWERS = [

@@ -351,6 +351,15 @@ def f():
         _ask(program, SMALL)
 
 
+@pytest.mark.parametrize("pages", ["-1", "os.open('/dev/zero', os.O_RDWR)"])
+def test_shared_memory_that_nobody_counts_is_refused(pages: str) -> None:
+    """Its pages stay in memory after `madvise(MADV_DONTNEED)`, but in no process's resident size."""
+    program = f"import mmap, os\ndef f():\n    return mmap.mmap({pages}, 1 << 20)[0]\n"
+    assert b"PermissionError" in _ask(program, SMALL)
+    private = program.replace("1 << 20)", "1 << 20, flags=mmap.MAP_PRIVATE)")
+    assert _ask(private, SMALL) == b'{"value":0}'
+
+
 def test_scratch_space_is_limited() -> None:
     program = "def f():\n    for i in range(100):\n        open(f'/tmp/{i}', 'wb').write(b'x' * 900_000)\n"
     assert b"No space left" in _ask(program, SMALL)

@@ -101,6 +101,7 @@ def test_a_base_model_is_given_plain_prompts(tmp_path, capsys) -> None:
     capsys.readouterr()
     assert main([*command[:-2], "-n", "1", "--prompt", "chat", "--fresh"]) == 1
     assert "no chat template" in capsys.readouterr().err
+    assert main(command) == 0  # the refused run left nothing in the way
 
 
 def test_the_list_names_every_task(capsys) -> None:
@@ -136,6 +137,10 @@ def test_the_list_names_every_task(capsys) -> None:
         (["--model", "m", "--task", "gsm8k", "--data-dir", "/absent-folder"], "/absent-folder"),
         (["--server", "http://x", "--task", "TOML", "--server-extra", "{"], "--server-extra {: not JSON"),
         (["--server", "http://x", "--task", "TOML", "--server-extra", "3"], "expected a JSON object"),
+        (["--model", "m", "--task", "TOML", "--workers", "0"], "--workers 0: expected at least 1"),
+        (["--model", "m", "--task", "TOML", "--grade-seconds", "0"], "--grade-seconds 0: expected a time above 0"),
+        (["--model", "m", "--task", "TOML", "--dtype", "fp32"], "--dtype fp32: unknown; did you mean"),
+        (["--model", "m", "--task", "TOML", "--device", "tpux"], "expected a device of this machine: cpu"),
         (["--server", "x", "--task", "TOML"], "begins with http://"),
         (["--model", "./absent", "--task", "TOML"], "./absent: no such folder"),
     ],

@@ -169,7 +169,7 @@ def test_the_filter_is_a_program_for_this_machine() -> None:
         return
     assert program is not None
     assert len(program) % 8 == 0
-    assert len(program) // 8 == 2 * len(seccomp.REFUSED) + 13
+    assert len(program) // 8 == 2 * len(seccomp.REFUSED) + 18
     assert len({numbers[0] for numbers in seccomp.REFUSED.values()}) == len(seccomp.REFUSED)
     assert len({numbers[1] for numbers in seccomp.REFUSED.values()}) == len(seccomp.REFUSED)
 

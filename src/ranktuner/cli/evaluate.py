@@ -24,6 +24,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions
 GENERATORS = ("transformers", "vllm", "server")
 PROMPTS = ("auto", "chat", "plain")
 OBJECT = "expected a JSON object, such as '{\"top_k\": 0}'"
+DTYPES = ("auto", "float32", "bfloat16", "float16")
 
 WHAT, HOW, MODEL, GRADING = "What", "Drawing answers", "The model", "Grading"
 
@@ -94,7 +95,8 @@ def evaluate(
     from ranktuner.evals.grade import Limits
     from ranktuner.evals.run import plan
 
-    for name, value, known in (("generator", generator, GENERATORS), ("prompt", prompt, PROMPTS)):
+    chosen = (("generator", generator, GENERATORS), ("prompt", prompt, PROMPTS), ("dtype", dtype, DTYPES))
+    for name, value, known in chosen:
         if value is not None and value not in known:
             raise InputError(f"--{name} {value}: unknown; {nearest(value, known)}")
     if server and generator not in (None, "server"):
@@ -103,6 +105,7 @@ def evaluate(
         raise InputError("--generator server needs the address: --server http://host:port")
     if model is None and server is None:
         raise InputError("nothing to measure: give --model FOLDER, or --server URL")
+    limits = Limits(workers, grade_seconds, allow_unsafe)
     asks = _asks(task, n, k, limit, temperature, top_p, max_new_tokens, seed, data_dir)
     say = Say(quiet)
     plans = [plan(ask) for ask in asks]  # every task's data and settings, before any weights are loaded
@@ -118,7 +121,6 @@ def evaluate(
     name = model or getattr(made, "model", "") or "model"
     folder = output or Path("runs") / "eval" / (Path(name.rstrip("/")).name or "model")
     wanted: Any = made.form if prompt == "auto" else prompt
-    limits = Limits(workers, grade_seconds, allow_unsafe)
     _run([one.for_form(wanted) for one in plans], made, folder, name, not resume, limits, say)
 
 
@@ -141,10 +143,9 @@ def grade(
     from ranktuner.evals.run import grade_again, stored_plans
 
     say = Say(quiet)
-    findings = []
+    limits, findings = Limits(workers, grade_seconds, allow_unsafe), []
     for one in stored_plans(run, str(data_dir) if data_dir else None, _numbers(k)):
         with Bar(quiet, "graded") as bar:
-            limits = Limits(workers, grade_seconds, allow_unsafe)
             findings.append(grade_again(one, run, again=again, limits=limits, watch=bar, say=say))
     _print_results(findings, run, quiet)
 
@@ -214,11 +215,9 @@ def _extra(text: str | None) -> dict[str, Any]:
     try:
         extra = json.loads(text)
     except ValueError as error:
-        raise InputError(
-            f"--server-extra {text}: not JSON ({error}); expected an object, such as '{{\"top_k\": 0}}'"
-        ) from error
+        raise InputError(f"--server-extra {text}: not JSON ({error}); {OBJECT}") from error
     if not isinstance(extra, dict):
-        raise InputError(f"--server-extra {text}: expected a JSON object, such as '{{\"top_k\": 0}}'")
+        raise InputError(f"--server-extra {text}: {OBJECT}")
     return extra
 
 

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ranktuner.errors import DataError
+from ranktuner.errors import DataError, InputError
 from ranktuner.evals.graders import Grader, grader
 from ranktuner.evals.journal import Journal, read_header, read_records, set_aside
 from ranktuner.evals.records import VERDICTS, Grade, Problem, Sample
@@ -40,6 +40,12 @@ class Limits:
     """For one answer; None is the grader's own."""
     allow_unsafe: bool = False
     """Run code without a sandbox where there is none; only the code grader asks."""
+
+    def __post_init__(self) -> None:
+        if self.workers < 1:
+            raise InputError(f"--workers {self.workers}: expected at least 1")
+        if self.seconds is not None and not 0 < self.seconds < float("inf"):
+            raise InputError(f"--grade-seconds {self.seconds:g}: expected a time above 0")
 
 
 def grade_function(name: str, limits: Limits) -> Callable[[Iterable[tuple[Problem, Sample]]], Iterator[Grade]]:

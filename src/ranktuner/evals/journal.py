@@ -59,6 +59,12 @@ class Journal:
         if time.monotonic() - self._synced > SYNC_SECONDS:
             self.sync()
 
+    def begin_again(self, header: Mapping[str, Any]) -> None:
+        """Put another header in the place of everything; for a file that holds nothing else."""
+        os.ftruncate(self._file, 0)
+        self.append(header)
+        self.header = read_header(self.path)
+
     def sync(self) -> None:
         """Force what was written to the disk."""
         os.fsync(self._file)

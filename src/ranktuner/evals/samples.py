@@ -153,8 +153,12 @@ class SampleStore:
         self._journal = Journal(path, header, say)
         try:
             self.header = check_header(self._journal.header, self._journal.path)
-            _refuse_other(self._journal.path, self.header, protocol)
             self.done = _keys(self._journal.path)
+            if self.done:
+                _refuse_other(self._journal.path, self.header, protocol)
+            elif self.header != header:  # of a run that was stopped before its first sample: nothing speaks for it
+                self._journal.begin_again(header)
+                self.header = header
         except BaseException:
             self._journal.close()
             raise

@@ -3,7 +3,8 @@
 The list is of the calls that go round the other walls: sockets (AF_VSOCK knows nothing of network namespaces), memory
 that no limit counts (memfd, System V), new namespaces (root in a namespace of one's own may mount a file system in
 memory), other processes' memory, and the parts of the kernel where most escapes were found (bpf, io_uring, keys,
-perf). It is a list of what is refused, not of what is allowed: an argument against accidents and known tricks, not a
+perf). Shared mappings of memory are refused too: their pages outlive `madvise` without counting as anybody's resident
+memory, so that a process could fill the machine unseen. It is a list of what is refused, not of what is allowed: an argument against accidents and known tricks, not a
 proof.
 """
 
@@ -29,12 +30,14 @@ REFUSED: dict[str, tuple[int, int]] = {  # name: number on x86_64, on aarch64
 }
 # fmt: on
 MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
-CLONE, CLONE3 = (56, 220), 435
+CLONE, CLONE3, MMAP = (56, 220), 435, (9, 222)
 NEW_NAMESPACES = 0x7E020000
 """CLONE_NEWNS | NEWCGROUP | NEWUTS | NEWIPC | NEWUSER | NEWPID | NEWNET."""
+MAP_SHARED = 1
+"""Also the lowest bit of MAP_SHARED_VALIDATE, and not of MAP_PRIVATE."""
 
 LOAD, EQUAL, AT_LEAST, ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06  # opcodes of classic BPF
-NUMBER, ARCHITECTURE, FIRST_ARGUMENT = 0, 4, 16  # offsets in struct seccomp_data
+NUMBER, ARCHITECTURE, FIRST_ARGUMENT, FOURTH_ARGUMENT = 0, 4, 16, 40  # offsets in struct seccomp_data
 ALLOW, KILL, EPERM, ENOSYS = 0x7FFF0000, 0x80000000, 0x00050001, 0x00050026
 
 
@@ -54,6 +57,11 @@ def program() -> bytes | None:
     for numbers in REFUSED.values():
         steps += [(EQUAL, 0, 1, numbers[column]), (RETURN, 0, 0, EPERM)]
     steps += [
+        (EQUAL, 0, 4, MMAP[column]),
+        (LOAD, 0, 0, FOURTH_ARGUMENT),
+        (ANY_BIT, 0, 1, MAP_SHARED),
+        (RETURN, 0, 0, EPERM),
+        (RETURN, 0, 0, ALLOW),
         (EQUAL, 0, 1, CLONE3),
         (RETURN, 0, 0, ENOSYS),  # its flags lie behind a pointer; the C library falls back to clone
         (EQUAL, 0, 3, CLONE[column]),

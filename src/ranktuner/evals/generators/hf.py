@@ -97,6 +97,13 @@ class TransformersGenerator:
         need_folder(model)
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         try:
+            torch.empty(0, device=device)
+        except (RuntimeError, AssertionError) as error:
+            others = f", cuda ({torch.cuda.device_count()} found)" if torch.cuda.is_available() else ""
+            raise InputError(
+                f"--device {device}: {str(error).splitlines()[0]:.200}; expected a device of this machine: cpu{others}"
+            ) from error
+        try:
             tokenizer = AutoTokenizer.from_pretrained(model)
             loaded = AutoModelForCausalLM.from_pretrained(model, dtype=dtype)
         except (OSError, ValueError) as error:

@@ -48,6 +48,15 @@ _LETTERS = re.compile(r"(?<![a-zA-Z\\])([EeI])_(?:\{\s*\\?([\w\s]+)\}|(\w))|(?<!
 """Letters that the parser takes for numbers: E and e with an index, and I, which it takes for the imaginary unit."""
 
 
+_DEGREES = re.compile(r"(\d+(?:\.\d+)?)\s*\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![a-zA-Z]))")
+_OF_ANGLES = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)")
+
+
+def _degrees(match: re.Match[str]) -> str:
+    """Return what degrees are inside `\\cos 15^\\circ`; where no function takes them, their sign is only a unit."""
+    return rf"{{\frac{{{match.group(1)}\pi}}{{180}}}}" if _OF_ANGLES.search(match.string) else match.group(1)
+
+
 def _index(match: re.Match[str]) -> str:
     if match.group(1) is None:
         return "q_{I}"
@@ -60,6 +69,7 @@ def expression(text: str) -> Any:
     from sympy import Derivative, I, Symbol
 
     read, _ = _tools()
+    text = _DEGREES.sub(_degrees, text)
     try:
         found = read(_LETTERS.sub(_index, re.sub(r"_\{\\(odot|oplus)\s*\}", r"_{\1}", text)))
         found = found.subs(Symbol("i", real=True), I) if Symbol("i", real=True) in found.free_symbols else found

@@ -68,8 +68,14 @@ def _as_list(answer: str, size: int, given: Value, words: bool) -> Value:
     return split if isinstance(split, Many) and len(split.items) == size else given
 
 
+_COUNTED = re.compile(r"\s*\\?\$?[-+]?\d[\d,./]*(?:\s+(?:[A-Za-z]{4,}|mph|km|cm|mm|kg|mg|lb|ft)\.?)+\s*")
+"""A gold such as `12 apples` or `15 mph`: a number and words, not a product of letters."""
+
+
 def _has_variables(gold: str) -> bool:
     """Return whether letters stand in the gold that are neither commands, words nor the numbers e and i."""
+    if _COUNTED.fullmatch(gold):
+        return False
     bare = re.sub(r"\\(?:text|mathrm|mbox|textbf)\s*\{[^{}]*\}|\\[a-zA-Z]+|\d+\.?\d*[eE][-+]?\d+|%", " ", gold)
     return bool(re.search(r"[a-df-hj-zA-DF-HJ-Z]", bare))
 
@@ -153,6 +159,9 @@ def _same_bracket(gold: Value, answer: Value, rules: Rules) -> Same:
         return _same_ordered(wanted, given, rules)
     if isinstance(gold, Many) and gold.braces is False and any(isinstance(item, Bracket) for item in gold.items):
         return _same_unordered(gold.items, (answer,), rules)
+    texts = _as_set(gold), _as_set(answer)
+    if isinstance(other, Atom) and None not in texts and algebra.whole_equal(str(texts[0]), str(texts[1])):
+        return Same(True, "equal as sets")  # `\\mathbb{R}` and the interval of all numbers
     kinds = "a set or a single value" if isinstance(gold, Bracket) else "a tuple or interval"
     return Same(False, f"{kinds} where the gold is of another kind")
 
@@ -232,7 +241,9 @@ def _same_atom(gold: Atom, answer: Atom, rules: Rules) -> Same:
     unit = gold.unit or rules.unit
     if unit and answer.unit and unit != answer.unit:
         return Same(False, f"unit {answer.unit} where the gold has {unit}")
-    if gold.name and not answer.name and _is_equation(answer.text) and (turned := _same_equation(gold, answer)):
+    # `y = ...` is a side of an equation where the other is a whole one; elsewhere y is only the value's name.
+    whole = (gold.name and _is_equation(answer.text)) or (answer.name and _is_equation(gold.text))
+    if bool(gold.name) != bool(answer.name) and whole and (turned := _same_equation(gold, answer)):
         return turned
     if rules.literal and squeeze(gold.text) == squeeze(answer.text) and gold.percent == answer.percent:
         return Same(True, "written alike")
@@ -267,7 +278,7 @@ def _same_mathematics(gold: Atom, answer: Atom, rules: Rules) -> Same:
 
 def _sides(text: str) -> list[str]:
     """Return what stands between the `=` outside all brackets: not those of `\\sum_{k=1}`."""
-    marked = split_top(re.sub(r"(?<![<>!\\])=", "\x00", text), "\x00") if "=" in text else [text]
+    marked = split_top(re.sub(r"(?<![<>\\])=", "\x00", text), "\x00") if "=" in text else [text]
     return [side.replace("\x00", "=") for side in marked]
 
 

@@ -14,8 +14,6 @@ _UNICODE = {
     "÷": "/",
     "⁄": "/",
     "±": r"\pm ",
-    "²": "^2",
-    "³": "^3",
     "≤": r"\le ",
     "≥": r"\ge ",
     "≈": r"\approx ",
@@ -28,10 +26,17 @@ _UNICODE = {
     "⟨": r"\langle ",
     "⟩": r"\rangle ",
     "½": r"\frac{1}{2}",
+    "≠": r"\ne ",
+    "∅": r"\emptyset ",
+    "ℝ": r"\mathbb{R}",
     "\u00a0": " ",
     "\u2009": " ",
 }
 _UNICODE_SIGN = re.compile("[" + "".join(_UNICODE) + "]")
+_RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
+_LOWERED = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
+_ROOT = re.compile(r"√\s*(?:\(([^()]*)\)|(\d+(?:\.\d+)?|[a-zA-Z]))")
+_FUNCTIONS = "arcsin|arccos|arctan|sinh|cosh|tanh|sin|cos|tan|cot|sec|csc|ln|log|exp"
 
 _SPELLINGS = [
     (re.compile(p), r)
@@ -41,12 +46,21 @@ _SPELLINGS = [
         (r"\\(?:left|right|m?middle|[bB]igg?[lrm]?)\s*(?=[(\[\])|.]|\\[{}|a-zA-Z])\.?", ""),
         (r"^\s*[(\[]\s*(\\begin\{(?:array|matrix)\}.*\\end\{(?:array|matrix)\})\s*[)\]]\s*$", r"\1"),
         (r"\\l?r?brace\b", lambda m: r"\{" if "l" in m.group() else r"\}"),
-        (r"\\[dtc]frac\b", r"\\frac"),
+        (r"\\(?:[dtc]|nice|s)frac\b", r"\\frac"),
+        (r"\\[dt]?binom(?:\s*(\d)\s*(\d))?(?![a-zA-Z\d])", lambda m: r"\binom" + (f"{{{m[1]}}}{{{m[2]}}}" if m[1] else "")),
+        (r"\\math(?:rm|bf|it|sf)\s*\{\s*([ei])\s*\}", r"{\1}"),  # numbers; other upright letters are units
+        (rf"\\(?:operatorname|mathrm)\s*\{{\s*({_FUNCTIONS})\s*\}}", r"\\\1 "),
+        (rf"(?<![a-zA-Z\\{{])(?:(?:{_FUNCTIONS})(?=\s*[(_])|pi(?![a-zA-Z]))", lambda m: rf"\{m.group()} "),
+        (r"\\log\s*_\s*(?:e(?![a-zA-Z])|\{\s*e\s*\})", r"\\ln "),
         (r"(?<=\d)(?:\{,\}|,?\\!,?\\?!?\s*,?)\s*(?=\d{3}(?!\d))", ""),  # 10,\!080 and 10{,}080: always one number
         (r"(?<!\\)\\!", ""),
         (r"(?<!\\)\\[,;:> ]|~|\\q?quad\b|\\thinspace", " "),
-        (r"\\(?:leq|leqslant|leqq)\b", r"\\le"),
-        (r"\\(?:geq|geqslant|geqq)\b", r"\\ge"),
+        (r"\\(?:leq|leqslant|leqq)(?![a-zA-Z])", r"\\le"),
+        (r"\\(?:geq|geqslant|geqq)(?![a-zA-Z])", r"\\ge"),
+        (r"<=", r"\\le "),
+        (r">=", r"\\ge "),
+        (r"\\neq\b|\\not\s*=|(?<=[a-zA-Z])\s+!=", r"\\ne "),  # 5!=120 is a factorial
+        (r"(\\(?:[lg]e|ne|pm|mp|cdot|times|cup|approx))(?=\d)", r"\1 "),
         (r"\\lt\b", "<"),
         (r"\\gt\b", ">"),
         (r"(?<!\\)\binfinity\b|\\infin\b", r"\\infty"),
@@ -69,6 +83,9 @@ def spell(text: str) -> str:
     text = (
         re.split(r"(?:,|\\text\s*\{,?)?\s*(?<![a-zA-Z\\])where\b", text, maxsplit=1)[0] or text
     )  # conditions on parameters
+    text = re.sub("[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+", lambda m: "^{" + m.group().translate(_RAISED) + "}", text)
+    text = re.sub("[₀₁₂₃₄₅₆₇₈₉]+", lambda m: "_{" + m.group().translate(_LOWERED) + "}", text)
+    text = _ROOT.sub(lambda m: r"\sqrt{" + (m.group(1) or m.group(2)) + "}", text)
     text = _UNICODE_SIGN.sub(lambda m: _UNICODE[m.group()], text)
     for pattern, replacement in _SPELLINGS:
         text = pattern.sub(replacement, text)

@@ -59,6 +59,9 @@ _TRAILING_WORDS = re.compile(
 )
 
 
+_ORDINAL = re.compile(r"(?<=\d)\s*(?:\^\s*)?\{?\s*(?:\\text\s*\{\s*)?(?:st|nd|rd|th)\s*\}?\s*\}?$")
+
+
 class Split(NamedTuple):
     """An answer and the unit that stood behind it."""
 
@@ -79,6 +82,7 @@ def strip_units(text: str, *, words: bool) -> Split:
         what is left, and the unit where it is a known one.
     """
     core, unit = re.sub(r"\\\$|[€£¥]", "", text).strip(), "dollar" if r"\$" in text else None
+    core = _ORDINAL.sub("", core)
     for pattern in (_TRAILING_TEX, _TRAILING_WORDS) if words else (_TRAILING_TEX,):
         match = pattern.search(core)
         if match and _is_value(core[: match.start()], match.group()):

@@ -68,6 +68,8 @@ _NAME = re.compile(
 _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?!\d|,\d)")
 _MATRIX = re.compile(r"\\begin\{([pbB]?matrix|array)\}(?:\{[^{}]*\})?(.*)\\end\{\1\}", re.DOTALL)
 _NUMBERISH = r"[^<>=,]+?"
+_BUILDER = re.compile(r"\s*\\?[a-zA-Z]\w?\s*(?:\\in\s*\\mathbb\s*\{?R\}?\s*)?(?:\\mid\b|\\vert\b|[:|])(.+)", re.DOTALL)
+_UNEQUAL = re.compile(rf"\s*(?:\\?[a-zA-Z]\w?)\s*\\ne\b({_NUMBERISH})")
 _CHAIN = re.compile(rf"({_NUMBERISH})(<|\\le\b)\s*(?:\\?[a-zA-Z]\w?)\s*(<|\\le\b)({_NUMBERISH})")
 _HALF = re.compile(rf"\s*(?:\\?[a-zA-Z]\w?)\s*(<|>|\\le\b|\\ge\b)({_NUMBERISH})")
 _HALF_TURNED = re.compile(rf"({_NUMBERISH})(<|>|\\le\b|\\ge\b)\s*(?:\\?[a-zA-Z])\s*")
@@ -147,6 +149,8 @@ def _bracket(text: str, words: bool) -> Value | None:
             continue
         if opening != "]" and not _closes_at_end(text, opening):
             continue
+        if opening == "\\{" and (builder := _BUILDER.fullmatch(inner)) and (found := _relation(builder.group(1), words)):
+            return found
         items = [_read(part, words) for part in split_top(inner)]
         if opening == "\\{":
             return _many(items, braces=True)
@@ -170,11 +174,15 @@ def _closes_at_end(text: str, opening: str) -> bool:
 
 
 def _relation(text: str, words: bool) -> Value | None:
-    """Read `a < x \\le b` and `x > a` as intervals; the name of the variable is let go."""
+    """Read `a < x \\le b`, `x > a` and `x \\ne a` as intervals; the name of the variable is let go."""
     read: Callable[[str], Value] = lambda part: _read(part.strip(), words)  # noqa: E731
     if match := _CHAIN.fullmatch(text):
         low, first, second, high = match.groups()
         return Bracket("(" if first == "<" else "[", ")" if second == "<" else "]", (read(low), read(high)))
+    if match := _UNEQUAL.fullmatch(text):
+        low, high = Atom(r"-\infty", raw=r"-\infty"), Atom(r"\infty", raw=r"\infty")
+        gap = read(match.group(1))
+        return Union((Bracket("(", ")", (low, gap)), Bracket("(", ")", (gap, high))))
     sign, bound = "", ""
     if match := _HALF.fullmatch(text):
         sign, bound = match.groups()
