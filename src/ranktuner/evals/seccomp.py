@@ -4,8 +4,8 @@ The list is of the calls that go round the other walls: sockets (AF_VSOCK knows 
 that no limit counts (memfd, System V), new namespaces (root in a namespace of one's own may mount a file system in
 memory), other processes' memory, and the parts of the kernel where most escapes were found (bpf, io_uring, keys,
 perf). Shared mappings of memory are refused too: their pages outlive `madvise` without counting as anybody's resident
-memory, so that a process could fill the machine unseen. It is a list of what is refused, not of what is allowed: an argument against accidents and known tricks, not a
-proof.
+memory, so that a process could fill the machine unseen. It is a list of what is refused, not of what is allowed: an
+argument against accidents and known tricks, not a proof.
 """
 
 from __future__ import annotations

@@ -47,7 +47,8 @@ _SPELLINGS = [
         (r"^\s*[(\[]\s*(\\begin\{(?:array|matrix)\}.*\\end\{(?:array|matrix)\})\s*[)\]]\s*$", r"\1"),
         (r"\\l?r?brace\b", lambda m: r"\{" if "l" in m.group() else r"\}"),
         (r"\\(?:[dtc]|nice|s)frac\b", r"\\frac"),
-        (r"\\[dt]?binom(?:\s*(\d)\s*(\d))?(?![a-zA-Z\d])", lambda m: r"\binom" + (f"{{{m[1]}}}{{{m[2]}}}" if m[1] else "")),
+        (r"\\[dt]binom(?![a-zA-Z])", r"\\binom"),
+        (r"\\binom\s*(\d)\s*(\d)(?!\d)", r"\\binom{\1}{\2}"),
         (r"\\math(?:rm|bf|it|sf)\s*\{\s*([ei])\s*\}", r"{\1}"),  # numbers; other upright letters are units
         (rf"\\(?:operatorname|mathrm)\s*\{{\s*({_FUNCTIONS})\s*\}}", r"\\\1 "),
         (rf"(?<![a-zA-Z\\{{])(?:(?:{_FUNCTIONS})(?=\s*[(_])|pi(?![a-zA-Z]))", lambda m: rf"\{m.group()} "),

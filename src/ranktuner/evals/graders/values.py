@@ -149,7 +149,11 @@ def _bracket(text: str, words: bool) -> Value | None:
             continue
         if opening != "]" and not _closes_at_end(text, opening):
             continue
-        if opening == "\\{" and (builder := _BUILDER.fullmatch(inner)) and (found := _relation(builder.group(1), words)):
+        if (
+            opening == "\\{"
+            and (builder := _BUILDER.fullmatch(inner))
+            and (found := _relation(builder.group(1), words))
+        ):
             return found
         items = [_read(part, words) for part in split_top(inner)]
         if opening == "\\{":
