@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from html.parser import HTMLParser
@@ -220,6 +221,31 @@ def test_a_kind_without_a_figure_is_a_table(tmp_path: Path) -> None:
     assert "Speed of the head" in html
     assert '<data value="0.987">0.987</data>' in html
     assert "&lt;b&gt;" in html
+
+
+ALL = {
+    "noise": demo.noise, "tightness": demo.tightness, "regimes": demo.regimes, "tokens": demo.tokens,
+    "gradients": demo.gradients, "inference-entropy": demo.inference_entropy, "surface": demo.surface,
+    "inspect-data": demo.inspect_data,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [*ALL, "pass-at-k", "samples"])
+def test_numbers_in_another_layout_are_named_and_left_out(kind: str, tmp_path: Path) -> None:
+    good = demo.noise() if kind != "noise" else demo.surface()
+    good.save(tmp_path / "good.json")
+    numbers = copy.deepcopy(ALL[kind]().numbers) if kind in ALL else {}
+    # One level down, where a check of the first keys alone would not look.
+    for one in [v[0] for v in numbers.values() if isinstance(v, list) and v and isinstance(v[0], dict)] or [numbers]:
+        one.clear()
+    Finding(kind, "old", 1, numbers, {"unit": "tokens"}).save(tmp_path / "bad.json")
+    page = write([tmp_path], tmp_path / "report.html")
+    notices = [notice for notice in page.notices if "numbers do not have the expected layout" in notice]
+    assert len(notices) == 1
+    assert f"bad.json: a {kind!r} Finding" in notices[0]
+    assert f"fig-{good.kind}" in page.html
+    with pytest.raises(DataError, match=r"nothing to report on: .*bad\.json"):
+        write([tmp_path / "bad.json"], tmp_path / "alone.html")
 
 
 def test_two_findings_of_a_kind_have_two_names(tmp_path: Path) -> None:

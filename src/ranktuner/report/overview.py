@@ -42,10 +42,7 @@ def facts(sources: Sources) -> list[Fact]:
 
 def _compared(found: Located) -> list[Fact]:
     """The highest trained row of the first three tables, and whether anything speaks for the order."""
-    try:
-        return [fact for table in found.finding.numbers["tables"][:3] if (fact := _highest(table)) is not None]
-    except (KeyError, IndexError, TypeError, ValueError):
-        return []  # the section says what is wrong with the layout
+    return [fact for table in found.finding.numbers["tables"][:3] if (fact := _highest(table)) is not None]
 
 
 def _highest(table: Mapping[str, Any]) -> Fact | None:
@@ -140,10 +137,10 @@ def _tightness(found: Located) -> Fact | None:
         return None
     gap = sets[0]["gaps"][0]
     meaning = sentence(
-        "tokens break a bound (checked on {} tokens of {}). The rank bound is off by {} at the median.",
-        num(sets[0]["tokens"], "count"),
-        sets[0]["name"],
+        "tokens break a bound, of {} that were checked. The rank bound is off by {} at the median of {}.",
+        num(found.finding.n, "count"),
         num(gap["median"]),
+        sets[0]["name"],
     )
     return Fact("Broken bounds", num(worst["violations"], "count"), meaning, "diagnostics", "the bounds")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from ranktuner.report.figures.base import Figure
 from ranktuner.report.figures.theme import css_variables
 from ranktuner.report.samples import sample_browser
 from ranktuner.report.sections import Section, absent, sections
-from ranktuner.report.sources import Sources, read, short_name
+from ranktuner.report.sources import Sources, read, short_name, without_strange
 from ranktuner.report.tokens import token_view
 
 SCHEMA = 1
@@ -66,8 +67,12 @@ def build(sources: Sources, title: str | None = None, json_name: str = "report.j
     """Return the page of these sources.
 
     Raises:
-        DataError: the page would be larger than `LIMIT`.
+        DataError: the page would be larger than `LIMIT`, or nothing is left to show.
     """
+    return without_strange(sources, partial(_build, title=title, json_name=json_name))
+
+
+def _build(sources: Sources, title: str | None, json_name: str) -> Page:
     tokens, samples = token_view(sources.of("tokens")), sample_browser(sources.of("samples"))
     made = sections(sources, has_tokens=tokens is not None, has_samples=samples is not None)
     title = title or default_title(sources)

@@ -11,8 +11,8 @@ from ranktuner.report.comparison import covered
 from ranktuner.report.figures import OF_KIND, evaluation, training
 from ranktuner.report.figures.base import Figure
 from ranktuner.report.figures.theme import CONFIG, resolve
-from ranktuner.report.sections import drawn, unique
-from ranktuner.report.sources import Sources, read
+from ranktuner.report.sections import unique
+from ranktuner.report.sources import Sources, read, without_strange
 
 FORMATS = ("svg", "pdf", "png")
 
@@ -42,11 +42,15 @@ def write_figures(
 
 def all_figures(sources: Sources) -> list[Figure]:
     """Return every figure of the sources, in the page's order."""
+    return without_strange(sources, _all_figures)
+
+
+def _all_figures(sources: Sources) -> list[Figure]:
     figures = evaluation.figures(covered(sources.of("pass-at-k"), sources.of("comparison")))
     figures += training.figures(sources.runs)
     for kind, draw in OF_KIND.items():
         for found in sources.of(kind):
-            figures += drawn(draw, found, sources)
+            figures += draw(found.finding)
     if not figures:
         why = f": {'; '.join(sources.notices)}" if sources.notices else ""
         raise DataError(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
 
 from markupsafe import Markup
 
@@ -17,7 +16,6 @@ from ranktuner.report.sources import Located, Sources
 from ranktuner.report.writing import sentence
 
 NOTHING = Markup("")
-Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -77,12 +75,12 @@ def _comparison(sources: Sources) -> Section:
     lead = Markup("Every method on the same problems: how often it solves them, and by how much rows differ.")
     section = Section("comparison", "Comparison", lead)
     for one in found:
-        for title, table, note in drawn(comparison.tables, one, sources):
+        for title, table, note in comparison.tables(one.finding):
             named = f"{one.finding.title}: {title}" if len(found) > 1 else title
             section.tables.append(TitledTable(named, table, note))
         if section.tables:
-            section.reading = list(dict.fromkeys([*section.reading, *drawn(comparison.reading, one, sources)]))
-            section.figures += _drawn_apart(OF_KIND["comparison"], one, sources, found)
+            section.reading = list(dict.fromkeys([*section.reading, *comparison.reading(one.finding)]))
+            section.figures += _drawn_apart(OF_KIND["comparison"], one, found)
     section.figures = unique(section.figures)
     return section
 
@@ -112,16 +110,14 @@ def _diagnostics(sources: Sources) -> Section:
     for kind, draw in OF_KIND.items():
         found = sources.of(kind) if kind != "comparison" else []
         for one in found:
-            section.figures += _drawn_apart(draw, one, sources, found)
+            section.figures += _drawn_apart(draw, one, found)
     section.figures = unique(section.figures)
     return section
 
 
-def _drawn_apart(
-    draw: Callable[[Finding], list[Figure]], one: Located, sources: Sources, found: Sequence[Located]
-) -> list[Figure]:
+def _drawn_apart(draw: Callable[[Finding], list[Figure]], one: Located, found: Sequence[Located]) -> list[Figure]:
     """Draw one of the Findings of a kind; where there are several, each title says which one it is."""
-    made = drawn(draw, one, sources)
+    made = draw(one.finding)
     name = one.run or one.finding.title
     return [replace(figure, title=f"{figure.title}: {name}") for figure in made] if len(found) > 1 else made
 
@@ -134,18 +130,6 @@ def unique(figures: Sequence[Figure]) -> list[Figure]:
         seen[figure.id] = seen.get(figure.id, 0) + 1
         made.append(figure if seen[figure.id] == 1 else replace(figure, id=f"{figure.id}-{seen[figure.id]}"))
     return made
-
-
-def drawn(draw: Callable[[Finding], list[Made]], found: Located, sources: Sources) -> list[Made]:
-    """Draw or tell one Finding; numbers in another layout than its kind has become a notice, not a traceback."""
-    try:
-        return draw(found.finding)
-    except (KeyError, IndexError, TypeError, ValueError) as error:
-        sources.notices.append(
-            f"{found.path}: a {found.finding.kind!r} Finding whose numbers do not have the expected layout "
-            f"({type(error).__name__}: {error}); it is not drawn. Make it again with the command in its provenance."
-        )
-        return []
 
 
 def _suspects(sources: Sources) -> Section:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from ranktuner.errors import DataError
+from ranktuner.errors import DataError, RankTunerError
 from ranktuner.findings import Finding
+
+Made = TypeVar("Made")
 
 METRICS = "metrics.jsonl"
 RUN = "run.json"
@@ -70,6 +72,39 @@ def short_name(model: str) -> str:
     """Return the part of a model's path that tells it from others: the folder above `model`, else the last part."""
     parts = [part for part in re.split(r"[/\\]", model) if part]
     return parts[-2] if len(parts) > 1 and parts[-1] == "model" else parts[-1] if parts else model
+
+
+LAYOUT_ERRORS = (AttributeError, LookupError, TypeError, ValueError, ZeroDivisionError)
+"""What drawing numbers raises that are not laid out as their kind is."""
+
+
+def without_strange(sources: Sources, make: Callable[[Sources], Made]) -> Made:
+    """Return `make(sources)`; a Finding that it cannot take is left out and named in the notices, not a traceback."""
+    notices = list(sources.notices)
+    try:
+        return make(sources)
+    except RankTunerError:
+        raise
+    except LAYOUT_ERRORS:
+        good = []
+        for found in sources.findings:
+            try:
+                make(Sources(findings=[found]))
+            except RankTunerError:
+                good.append(found)  # of itself it is nothing to show, or too large: told of all together
+            except LAYOUT_ERRORS as error:
+                notices.append(
+                    f"{found.path}: a {found.finding.kind!r} Finding whose numbers do not have the expected layout "
+                    f"({type(error).__name__}: {error}); it is left out. Its provenance has the command that makes it again."
+                )
+            else:
+                good.append(found)
+        if len(good) == len(sources.findings):
+            raise  # no Finding is to blame
+    sources.findings, sources.notices = good, notices
+    if not sources.runs and not sources.findings:
+        raise DataError(f"nothing to report on: {'; '.join(notices)}")
+    return make(sources)
 
 
 def read(paths: Iterable[str | Path]) -> Sources:

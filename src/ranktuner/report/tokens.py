@@ -13,7 +13,7 @@ from ranktuner.report.sources import Located
 from ranktuner.report.writing import visible
 
 BUDGET = 1_200_000
-"""Bytes of the page that token rows may take; what is over it stays in report.json, and the page says so."""
+"""Bytes of the page that token rows may take; what is over it stays in the JSON, and the page says so."""
 
 _ZWJ = "\u200d"
 _FLAG_LETTERS = "".join(map(chr, range(0x1F1E6, 0x1F200)))
@@ -160,6 +160,7 @@ def token_view(found: Sequence[Located], budget: int = BUDGET) -> dict[str, Any]
         "shown_rows": len(rows),
         "shown_tokens": sum(len(row["t"]) for row in rows),
         "rows_found": total_rows,
+        "of_rows": sum(int(one.finding.numbers.get("of_rows") or len(one.finding.numbers["rows"])) for one in found),
         "tokens_found": total_tokens,
         "under_learned": sum(len(row["u"]) for row in rows),
     }

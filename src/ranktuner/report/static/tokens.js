@@ -295,6 +295,9 @@
   const note = document.getElementById("token-note");
   note.append("Dotted lines mark the ", RT.num(data.under_learned, "count"), " most under-learned tokens. ");
   if (data.shown_rows < data.rows_found) {
-    note.append("This page shows ", RT.num(data.shown_rows, "count"), " of ", RT.num(data.rows_found, "count"), " rows; report.json has all of them.");
+    note.append("This page shows ", RT.num(data.shown_rows, "count"), " of ", RT.num(data.rows_found, "count"), " rows; the JSON beside it has all of them. ");
+  }
+  if (data.rows_found < data.of_rows) {
+    note.append("The token table has ", RT.num(data.of_rows, "count"), " rows; ranktuner diagnose tokens --row shows any of them.");
   }
 })();
