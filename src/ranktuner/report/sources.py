@@ -95,7 +95,7 @@ def without_strange(sources: Sources, make: Callable[[Sources], Made]) -> Made:
             except LAYOUT_ERRORS as error:
                 notices.append(
                     f"{found.path}: a {found.finding.kind!r} Finding whose numbers do not have the expected layout "
-                    f"({type(error).__name__}: {error}); it is left out. Its provenance has the command that makes it again."
+                    f"({type(error).__name__}: {error}); it is left out. Make it again: its provenance has the command."
                 )
             else:
                 good.append(found)
