@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ranktuner import bounds as bounds
+    from ranktuner import compare as compare
     from ranktuner import methods as methods
     from ranktuner import train as train
     from ranktuner.evals.passk import pass_at_k as pass_at_k
@@ -55,6 +56,7 @@ _PUBLIC = {
     "pooled_pass_at_k": "ranktuner.evals.passk",
     "bounds": "ranktuner.bounds",
     "train": "ranktuner.train",
+    "compare": "ranktuner.compare",
 }
 """Public name -> module; a name equal to its module's last part is the module itself."""
 

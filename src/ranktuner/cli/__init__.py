@@ -17,6 +17,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "merge": ("ranktuner.cli.train", "turn a LoRA run into a model folder"),
     "eval": ("ranktuner.cli.evaluate", "n samples a problem, graded: pass@k with intervals"),
     "grade": ("ranktuner.cli.evaluate", "grade the stored samples of an evaluation again"),
+    "compare": ("ranktuner.cli.compare", "train, evaluate and diagnose several methods: one recipe, one report"),
     "diagnose": ("ranktuner.cli.diagnose", "token tables, and which tokens matter: noise, tightness, regimes, ..."),
     "inspect": ("ranktuner.cli.inspect_data", "rank the rows of training data by how suspicious they are"),
     "methods": ("ranktuner.cli.science", "list the token weightings, or explain one"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import closing as closing_file
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -90,6 +92,7 @@ def _run(config: TrainConfig, prepared: Prepared, folder: RunFolder, resume: boo
     metrics = MetricsFile(folder.metrics) if main else None
     start = time.monotonic()
     with (
+        nullcontext() if metrics is None else closing_file(metrics),
         Recorder(folder, resolved, plan, main) as recorder,
         Display(plan.steps, claim.step, console) as display,
         stop_signals() as stop,
