@@ -87,17 +87,16 @@ class Looking:
         return tokens.tokens(one, methods, prompts={row.id: prompt_of(row) for row in rows})
 
     def _noise(self) -> Finding:
-        from ranktuner.diagnostics.making import noise_tables
+        from ranktuner.diagnostics.making import noise_tables, noisy_rows
         from ranktuner.diagnostics.noise import noise
 
         config = self.job.config
         rows = [row for _, place in self.job.data for row in self.worker.rows(place)]
         foreign = [row for place in self.job.noise for row in self.worker.rows(place)]
+        planted = noisy_rows(rows, foreign, count=config.rows, seeds=config.seeds)
         names = ", ".join(self.worker.at(place) for _, place in self.job.data)
-        tables = noise_tables(
-            self._scorer(), self.folder, rows, foreign, count=config.rows, seeds=config.seeds,
-            data=names, noise_source=", ".join(config.noise),
-        )  # fmt: skip
+        sources = ", ".join(config.noise)
+        tables = noise_tables(self._scorer(), self.folder, planted, data=names, noise_source=sources)
         return noise(tables, list(self.job.methods))
 
     def _sample_tables(self) -> dict[str, Any]:
