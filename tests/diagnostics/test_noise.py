@@ -182,3 +182,26 @@ def test_top_share_counts_ties_in_proportion(items: list[tuple[int, bool, int]],
     hits, selected, total = TopShare(score.astype(float), positive).hits(share, times)
     assert hits == pytest.approx(expected)
     assert (selected, total) == (limit, sum(g for _, g in pool))
+
+
+def test_recall_is_split_by_length_and_place_of_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    # rows of ten tokens; one piece of two tokens and, in the second table, one of a single token
+    monkeypatch.setattr(module, "LENGTHS", (1, 2))
+    monkeypatch.setattr(module, "DEPTHS", (1,))
+    bits = np.full(200, 1.0)
+    bits[[34, 75]] = 9.0  # the first token of the first piece, the second token of the other
+    bits[100:118] = 8.0
+    table = tables.table(rows_with_noise(), entropy_bits=bits, p_max=0.5, planted=PLANTED)
+    entropy = noise([table, table]).numbers["scores"][0]
+    assert entropy["recall_by_length"] == [
+        {"up_to": 1, "noise_tokens": 0, "token_recall": None},
+        {"up_to": 2, "noise_tokens": 8, "token_recall": 0.5},
+        {"up_to": None, "noise_tokens": 0, "token_recall": None},
+    ]
+    bits[75] = 1.0
+    table = tables.table(rows_with_noise(), entropy_bits=bits, p_max=0.5, planted=PLANTED)
+    assert noise([table]).numbers["scores"][0]["recall_by_depth"] == [
+        # one of the 181 tokens with equal entropies is the twentieth: each counts as a share of it
+        {"up_to": 1, "noise_tokens": 2, "token_recall": pytest.approx((1 + 1 / 181) / 2)},
+        {"up_to": None, "noise_tokens": 2, "token_recall": pytest.approx(1 / 181)},
+    ]

@@ -30,6 +30,11 @@ TOP = 0.1
 LEAST_ROWS = 20
 LEAST_WORDS = 3
 
+LENGTHS = (12, 18, 25)
+DEPTHS = (5, 15)
+"""Borders, in tokens, of the classes that recall is split into: of the inserted sentence's length, and of the place in
+it. A model adapts to foreign text within a few tokens, so both move a score's recall more than most models do."""
+
 SCORES = {"entropy": "entropy H", "probability": "-ln p", "inverse-indicator": "1/I"}
 """The paper's three scores: name -> label."""
 
@@ -157,6 +162,10 @@ class _Seed:
     row_of: Array
     corrupted: Array
     spans: list[tuple[int, int]]
+    length: Array
+    """[N] tokens of the planted piece that a token belongs to; 0 outside."""
+    depth: Array
+    """[N] place of a token in its piece, from 1; 0 outside."""
 
     @staticmethod
     def of(table: TokenTable) -> _Seed:
@@ -167,7 +176,11 @@ class _Seed:
         need(int(noise.any()), 1, "rows in which the planted text survived", "the token table")
         row_of = np.repeat(np.arange(len(rows)), [b - a for _, a, b in rows])
         corrupted = np.array([bool(noise[a:b].any()) for _, a, b in rows])
-        return _Seed(seed, table, noise, row_of, corrupted, control_spans(table, noise, seed))
+        length, depth = np.zeros(len(table), np.int64), np.zeros(len(table), np.int64)
+        for _, a, b in rows:
+            inside = np.flatnonzero(noise[a:b]) + a
+            length[inside], depth[inside] = len(inside), np.arange(1, len(inside) + 1)
+        return _Seed(seed, table, noise, row_of, corrupted, control_spans(table, noise, seed), length, depth)
 
 
 def noise(tables: Sequence[TokenTable], methods: Sequence[str] = (), top: float = TOP) -> Finding:
@@ -246,4 +259,21 @@ def _measure(seeds: Sequence[_Seed], scores: Sequence[Array], top: float) -> dic
         "token_precision": summary([hit / limit for hit, limit, _ in plain], *interval("precision")),
         "sequence_hit": summary([hit / all_ for hit, _, all_ in by_row], *interval("rows")),
         "sequence_hits": [hit for hit, _, _ in by_row],
+        "recall_by_length": _split(seeds, scores, top, [seed.length for seed in seeds], LENGTHS),
+        "recall_by_depth": _split(seeds, scores, top, [seed.depth for seed in seeds], DEPTHS),
     }
+
+
+def _split(
+    seeds: Sequence[_Seed], scores: Sequence[Array], top: float, of: Sequence[Array], borders: Sequence[int]
+) -> list[dict[str, Any]]:
+    """Token recall, all seeds together, of the planted tokens whose length or depth lies between two borders."""
+    classes: list[dict[str, Any]] = []
+    for low, high in zip((0, *borders), (*borders, None), strict=True):
+        parts = [s.noise & (value > low) & (value <= (high or np.inf)) for s, value in zip(seeds, of, strict=True)]
+        counts = [TopShare(score, part).hits(top) for score, part in zip(scores, parts, strict=True)]
+        hits, planted = sum(c[0] for c in counts), sum(c[2] for c in counts)
+        classes.append(
+            {"up_to": high, "noise_tokens": int(planted), "token_recall": hits / planted if planted else None}
+        )
+    return classes
