@@ -13,6 +13,7 @@ from typing import Any
 from ranktuner.errors import RankTunerError, nearest
 
 COMMANDS: dict[str, tuple[str, str]] = {
+    "demo": ("ranktuner.cli.demo", "minutes: a small real model fine-tuned four ways, evaluated, and a report"),
     "train": ("ranktuner.cli.train", "fine-tune a model with token weights"),
     "merge": ("ranktuner.cli.train", "turn a LoRA run into a model folder"),
     "eval": ("ranktuner.cli.evaluate", "n samples a problem, graded: pass@k with intervals"),

@@ -39,7 +39,8 @@ def figures(finding: Finding) -> list[Figure]:
     tables = [table for table in finding.numbers["tables"] if table["ks"]]
     several = [table for table in tables if len(table["ks"]) > 1]
     single = [table for table in tables if len(table["ks"]) == 1]
-    key = Key(slots([row["label"] for row in finding.numbers["rows"]]))
+    key = _key(tables)
+    names = list(key.names)
     made = []
     if several:
         caption = Markup(
@@ -48,13 +49,19 @@ def figures(finding: Finding) -> list[Figure]:
         )
         note = Markup("Bands: 95 % bootstrap intervals over problems. Curves whose bands overlap may still differ, ")
         note += Markup("and the other way round: the differences below are the paired comparison.")
-        panels = [evaluation.curve(place(table), _scores(table)) for table in several]
+        panels = [evaluation.curve(place(table), _scores(table), names) for table in several]
         made.append(_scored("comparison-pass-at-k", "pass@k of every row", caption, panels, several, key, note))
     if single:
         caption = Markup("The measured share of solved problems, and its 95 % interval over problems as a line.")
-        panels = [evaluation.points(place(table), _scores(table)) for table in single]
+        panels = [evaluation.points(place(table), _scores(table), names) for table in single]
         made.append(_scored("comparison-solved", "Solved by every row", caption, panels, single, key, Markup("")))
     return made + _forests(tables)
+
+
+def _key(tables: Sequence[Record]) -> Key:
+    """Return the place of every row that has numbers; the original comes last, so that it takes no method's colour."""
+    labels = dict.fromkeys(row["name"] for table in tables for row in _scores(table))
+    return Key(slots(sorted(labels, key=lambda label: label == "original")))
 
 
 def _scored(
@@ -143,7 +150,7 @@ def _forest(title: str, rows: Sequence[Row]) -> Panel:
     alt = altair()
     order = [row["name"] for row in rows]
     # Points of percent: a share with a % sign would read as a relative change.
-    points = alt.Axis(labelExpr="format(100 * datum.value, '+d')", tickCount=5, grid=True)
+    points = alt.Axis(labelExpr="datum.value == 0 ? '0' : format(100 * datum.value, '+d')", tickCount=5, grid=True)
     y = alt.Y("name:N", sort=order, title=None, axis=alt.Axis(labelLimit=170))
     base = alt.Chart(data(rows)).encode(y=y)
     rule = base.mark_rule(strokeWidth=2, color=var("ink-2")).encode(

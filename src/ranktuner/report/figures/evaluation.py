@@ -54,7 +54,7 @@ def figures(found: Sequence[Located]) -> list[Figure]:
     flat = {task: models for task, models in tasks.items() if task not in curved}
     made = []
     if flat:
-        panels = [points(task, _rows(models)) for task, models in flat.items()]
+        panels = [points(task, _rows(models), list(key.names)) for task, models in flat.items()]
         caption = Markup(
             "The point is the measured share of solved problems, the line its 95 % interval over problems."
         )
@@ -62,7 +62,7 @@ def figures(found: Sequence[Located]) -> list[Figure]:
             Figure("pass-at-1", "Solved at the first try", caption, panels, _counts(flat), key, columns=3, height=140)
         )
     if curved:
-        panels = [curve(task, _rows(models)) for task, models in curved.items()]
+        panels = [curve(task, _rows(models), list(key.names)) for task, models in curved.items()]
         caption = Markup(
             "The chance that at least one of k samples solves the problem. A curve that starts higher means better "
             "first answers; one that ends higher means that more problems are within reach."
@@ -91,10 +91,15 @@ def _rows(models: Mapping[str, Located]) -> list[Row]:
 _TIPS = (("value", "solved"), ("low", "from"), ("high", "to"))
 
 
-def curve(title: str, rows: Sequence[Row]) -> Panel:
-    """Return pass@k over k for each name, with its interval as a band; rows have name, k, value, low, high."""
+def curve(title: str, rows: Sequence[Row], names: Sequence[str]) -> Panel:
+    """Return pass@k over k for each name, with its interval as a band.
+
+    Args:
+        title: of the panel.
+        rows: with name, k, value, low, high.
+        names: every name of the figure: a name has one colour in all of its panels.
+    """
     alt = altair()
-    names = list(dict.fromkeys(row["name"] for row in rows))
     scale = alt.Scale(type="log", base=2, nice=False)
     x = alt.X("k:Q", title="k", scale=scale, axis=alt.Axis(grid=False, format="d"))
     y = alt.Y("value:Q", title=None, axis=alt.Axis(format="%", tickCount=5), scale=alt.Scale(domainMin=0))
@@ -114,11 +119,11 @@ def curve(title: str, rows: Sequence[Row]) -> Panel:
     return panel(title, alt.layer(*bands, lines, *dots))
 
 
-def points(title: str, rows: Sequence[Row]) -> Panel:
-    """Return one point for each name, with its interval as a line; rows have name, value, low, high."""
+def points(title: str, rows: Sequence[Row], names: Sequence[str]) -> Panel:
+    """Return one point for each name, with its interval as a line; see `curve`."""
     alt = altair()
     order = list(dict.fromkeys(row["name"] for row in rows))
-    channels = name_channels(order, points=True)
+    channels = name_channels(names, points=True)
     axis = alt.Axis(format="%", tickCount=4, grid=True)
     y = alt.Y("name:N", sort=order, title=None, axis=alt.Axis(labelLimit=140))
     base = alt.Chart(data(rows)).encode(y=y)
