@@ -62,7 +62,7 @@ bench: $(VENV)/.package  ## measure time and memory against the baselines; store
 bench-gpu: $(VENV)/.package  ## the same on a CUDA device
 	$(BIN)/python benchmarks/run.py --device cuda
 
-docs: $(VENV)/.package  ## write the generated documents again (docs/methods.md)
+docs: $(VENV)/.package  ## write the generated documents again: methods, settings, stored results
 	$(BIN)/python docs/generate.py
 
 demo: $(VENV)/.package  ## a small real model, fine-tuned in four ways and evaluated, in minutes; then a report to open

@@ -1,9 +1,11 @@
-"""Write the generated documents again: `make docs`. A test compares them with the code, so they cannot drift."""
+"""Write the generated documents again: `make docs`. A test compares them with code and stored results: no drift."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+
+import stored
 
 from ranktuner import spec
 from ranktuner.methods import TABLE
@@ -64,15 +66,24 @@ def training_page() -> str:
     return text[:first] + "\n" + settings_tables() + text[end:]
 
 
-PAGES = {"methods.md": methods_page, "training.md": training_page}
+PAGES = {
+    "methods.md": methods_page,
+    "training.md": training_page,
+    "results.md": stored.results_page,
+    "../README.md": stored.readme,
+}
 
 
 def main() -> int:
     """Write every page; with --check, say which differ and return 1."""
-    stale = [name for name, page in PAGES.items() if not _same(HERE / name, page())]
     if "--check" in sys.argv:
-        print("\n".join(f"docs/{name} differs from the code: run `make docs`" for name in stale))
+        stale = [name for name, page in PAGES.items() if not _same(HERE / name, page())]
+        stale += [f"images/{stored.FIGURE}"] if stored.stale_figure() else []
+        print("\n".join(f"docs/{name} differs from the code or the stored results: run `make docs`" for name in stale))
         return 1 if stale else 0
+    if stored.stale_figure():
+        print(f"wrote {stored.draw()}")
+    stale = [name for name, page in PAGES.items() if not _same(HERE / name, page())]
     for name in stale:
         (HERE / name).write_text(PAGES[name](), encoding="utf-8")
         print(f"wrote docs/{name}")

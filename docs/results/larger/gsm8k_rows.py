@@ -10,6 +10,7 @@ from pathlib import Path
 
 
 def main() -> None:
+    """Print the first rows."""
     file, count = Path(sys.argv[1]), int(sys.argv[2])
     for line in file.read_text(encoding="utf-8").splitlines()[:count]:
         row = json.loads(line)

@@ -1,0 +1,113 @@
+"""What the front page takes from stored results: numbers as they are stored, and nothing where nothing is stored."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ranktuner.findings import Finding
+
+ROOT = Path(__file__).parents[1]
+
+
+def module(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(f"by_path_{path.stem}", path)
+    assert spec
+    assert spec.loader
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+stored = module(ROOT / "docs" / "stored.py")
+made_up = module(ROOT / "tests" / "report" / "demo.py")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout's documents with one stored comparison."""
+    monkeypatch.setattr(stored, "ROOT", tmp_path)
+    monkeypatch.setattr(stored, "IMAGES", tmp_path / "docs" / "images")
+    place = tmp_path / "docs" / "results" / "demo"
+    made_up.comparison().save(place / "comparison.json")
+    return place
+
+
+def test_what_is_not_stored_is_left_out(tmp_path: Path) -> None:
+    assert stored.demo_part(tmp_path) == stored.comparison_part(tmp_path) == stored.larger_part(tmp_path) == ""
+    assert stored.ratios_part(tmp_path) == ""
+    assert stored.draw(tmp_path) is None
+    assert not stored.stale_figure(tmp_path)
+
+
+def test_a_part_is_put_between_its_marks_again_and_again() -> None:
+    page = "a\n<!-- demo -->\nold\n<!-- end of demo -->\nb\n"
+    once = stored.filled(page, {"demo": "new\n"}, "page")
+    assert once == "a\n<!-- demo -->\nnew\n<!-- end of demo -->\nb\n"
+    assert stored.filled(once, {"demo": "new\n"}, "page") == once
+    with pytest.raises(ValueError, match="page: expected <!-- other --> and <!-- end of other --> once each"):
+        stored.filled(page, {"other": ""}, "page")
+
+
+def test_the_tables_hold_the_stored_numbers(folder: Path) -> None:
+    finding = Finding.load(folder / "comparison.json")
+    (table,) = finding.numbers["tables"]
+    ours = next(row for row in table["rows"] if row["label"] == "Ours")
+    text = stored.comparison_part(folder)
+    (line,) = [line for line in text.splitlines() if line.startswith("| `Ours`")]
+    at, over, best = ours["pass_at_k"][0], ours["to_original"][0], ours["to_best"][0]
+    assert f"{100 * at['value']:.1f} % ({100 * at['low']:.1f} to {100 * at['high']:.1f})" in line
+    assert f"{100 * over['value']:+.1f} ({100 * over['low']:+.1f} to {100 * over['high']:+.1f})" in line
+    assert f"{100 * best['value']:+.1f}" in line
+    assert f"± {100 * at['seed_deviation']:.1f}" in line
+    assert "Failed: talr at train: out of memory" in text
+    assert "3 methods with 2 trainings each" in stored.larger_part(folder).replace("\n", " ")
+
+
+def test_the_front_page_prints_what_the_command_prints(folder: Path) -> None:
+    text = stored.demo_part(folder)
+    assert "org/tiny-model on gsm8k: 12 problems" in text
+    assert max(map(len, text.splitlines())) <= 100
+    assert "minutes" not in text, "no times are stored"
+    calls = [{"seconds": 402.0, "cells_made": 13}, {"seconds": 6.4, "cells_made": 0}]
+    hardware = {"cpu": "A CPU", "cores": 2, "gpu": False}
+    versions = {"torch": "2.13.0", "transformers": "5.23.0"}
+    origin = {"hardware": hardware, "versions": versions}
+    Finding("demo-times", "t", 13, {"calls": calls, "cells": []}, {}, origin).save(folder / "times.json")
+    said = stored.demo_part(folder).replace("\n", " ")
+    assert "The first run took 6.7 minutes on 2 cores (A CPU, torch 2.13.0, transformers 5.23.0); the second" in said
+    assert "6 seconds" in said
+
+
+def test_the_figure_says_what_it_was_drawn_from(folder: Path) -> None:
+    assert stored.stale_figure(folder)
+    path = stored.draw(folder)
+    assert path is not None
+    assert not stored.stale_figure(folder)
+    assert "<svg" in path.read_text(encoding="utf-8")
+    again = made_up.comparison(ks=(1,))
+    again.save(folder / "comparison.json")
+    assert stored.stale_figure(folder)
+
+
+def test_ratios_are_those_of_the_files_that_are_there(tmp_path: Path) -> None:
+    case = {"shape": "M", "dtype": "bf16", "ratios": {"ranktuner / dense sft": 0.4881, "peak memory / dense": 0.0885}}
+    head = {"numbers": {"cases": [case]}, "provenance": {"hardware": {"device": "A GPU"}}}
+    (tmp_path / "head_h200.json").write_text(json.dumps(head))
+    text = stored.ratios_part(tmp_path)
+    assert "| 0.49 x the time, 0.09 x the peak memory | [A GPU](benchmarks/results/head_h200.json) |" in text
+    assert "TRL" not in text
+    times = {"trl": 2.31, "dense": 1.4}
+    training = {
+        "times_as_fast_by_clock": times,
+        "settings": {"model": "M"},
+        "hardware": {"cpu": "C", "threads": 2},
+    }
+    (tmp_path / "train_vs_trl.json").write_text(json.dumps(training))
+    text = stored.ratios_part(tmp_path)
+    assert "| TRL's SFTTrainer as it comes | 2.31 x the tokens a second | [C, 2 cores]" in text
+    assert "same batches" not in text
