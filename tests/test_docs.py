@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -50,6 +51,31 @@ def test_links_between_files_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text):
         if "://" not in target:
             assert (page.parent / target).exists(), f"{page.name} links to {target}, which does not exist"
+
+
+def test_tree_of_the_readme_is_the_one_on_disk() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    tree = re.search(r"## What is where\n+```\n(.*?)```", text, flags=re.DOTALL)
+    assert tree is not None
+    for line in tree[1].splitlines():
+        folder = ROOT / "src" / "ranktuner" if line.startswith("  ") else ROOT
+        for name in re.match(r"\s*((?:\S+ )+)", line)[1].split():  # type: ignore[index]
+            assert (folder / name).exists(), f"the README's tree names {name}, which is not in {folder}"
+    assert {f"  {p.name}/" for p in (ROOT / "src" / "ranktuner").iterdir() if (p / "__init__.py").exists()} <= {
+        line.split("/")[0] + "/" for line in tree[1].splitlines()
+    }
+
+
+def test_make_alone_prints_a_menu_of_what_exists() -> None:
+    if shutil.which("make") is None:
+        pytest.skip("make is not installed")
+    menu = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    listed = {line.split()[1] for line in menu.splitlines()}
+    assert {"demo", "test", "check", "bench", "docs", "wheel", "test-gpu", "bench-gpu"} <= listed
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for script in re.findall(r"\S+\.py\b", makefile):
+        assert (ROOT / script).exists(), f"the Makefile runs {script}, which does not exist"
+    assert "make check test" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 
 
 def test_readme_code_runs(tmp_path: Path) -> None:

@@ -310,6 +310,12 @@ BAD = {
     "integer logits": (lambda: signals_from_logits(good()[0].long(), good()[1]), InputError, ("int64", "float")),
     "float labels": (lambda: signals_from_logits(good()[0], good()[1].float()), InputError, ("float32", "int")),
     "unknown need": (lambda: signals_from_logits(*good(), needs=["sum_p3"]), InputError, ("sum_p3", "sum_p2")),
+    "one need as text": (lambda: signals_from_logits(*good(), needs="sum_p2"), InputError, ("['sum_p2']", "list")),
+    "two top-k": (
+        lambda: signals_from_logits(*good(), needs=["topk_entropy:3", "topk_entropy:4"]),
+        InputError,
+        ("3 and 4", "score twice"),
+    ),
     "top-k of nothing": (lambda: signals_from_logits(*good(), needs=["topk_entropy:0"]), InputError, ("0", "k|top")),
     "top-k of a word": (
         lambda: signals_from_logits(*good(), needs=["topk_entropy:x"]),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -54,6 +56,7 @@ def test_using_the_logits_of_a_training_forward() -> None:
         for use in (lambda x: x.argmax(-1), lambda x: x[..., :-1], lambda x: x.float()):
             with pytest.raises(UnsupportedError, match="keeps no logits in training"):
                 use(out.logits)
+        assert copy.copy(out.logits) is not None, "machinery that copies outputs looks for names it need not find"
 
 
 def test_label_outside_the_vocabulary_names_row_and_position() -> None:
@@ -104,6 +107,49 @@ def test_a_head_that_is_not_linear() -> None:
         model(**batch(), num_items_in_batch=3)
 
 
+def test_a_head_of_another_hidden_size() -> None:
+    model = tiny(tie_word_embeddings=False)
+    model.lm_head = nn.Linear(16, V, bias=False)
+    with (
+        rt.attach(model, "dft"),
+        pytest.raises(InputError, match=r"shape \(3, 14, 32\) reach a head of \(96, 16\); \[B, T, 16\] was expected"),
+    ):
+        model(**batch(), num_items_in_batch=3)
+
+
+@pytest.fixture
+def pretended_processes() -> Iterator[None]:
+    """Two processes of which only this one exists; enough to shard a weight."""
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.usefixtures("pretended_processes")
+def test_a_tensor_parallel_head() -> None:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
+
+    model = tiny(tie_word_embeddings=False)
+    parallelize_module(model, init_device_mesh("cpu", (2,)), {"lm_head": ColwiseParallel()})
+    with (
+        rt.attach(model, "dft"),
+        pytest.raises(UnsupportedError, match=r"\(tensor parallel\).*leave lm_head out of the tensor-parallel plan"),
+    ):
+        model(**batch(), num_items_in_batch=3)
+
+
+def test_adapters_that_are_not_lora() -> None:
+    from peft import IA3Config, get_peft_model
+
+    base = tiny(tie_word_embeddings=False)
+    model = get_peft_model(base, IA3Config(target_modules=["lm_head"], feedforward_modules=[])).train()
+    with rt.attach(model, "dft"), pytest.raises(UnsupportedError, match=r"LoRA was expected: leave lm_head out"):
+        model(**batch(), num_items_in_batch=3)
+
+
 def test_a_head_that_is_not_what_it_seems() -> None:
     class Doubled(nn.Linear):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -143,6 +189,44 @@ def test_a_forward_that_computes_its_own_loss() -> None:
     model.__class__ = Own
     with pytest.raises(UnsupportedError, match=r"Own\.forward computes its loss itself"):
         rt.attach(model, "dft")
+
+
+def test_a_forward_that_goes_past_the_attachment() -> None:
+    """It names self.loss_function, as every model's does, and takes another way at run time."""
+
+    class Twice(type(tiny())):  # type: ignore[misc]
+        def forward(self, input_ids: Any = None, labels: Any = None, **_: Any) -> Any:
+            hidden = self.model(input_ids)[0]
+            return self.loss_function(self.lm_head(hidden) + self.lm_head(hidden), labels)
+
+    class Past(type(tiny())):  # type: ignore[misc]
+        def forward(self, input_ids: Any = None, labels: Any = None, **_: Any) -> Any:
+            hidden = self.model(input_ids)[0]
+            return self.loss_function(hidden @ self.lm_head.weight.T, labels, self.config.vocab_size)
+
+    class Own(type(tiny())):  # type: ignore[misc]
+        def forward(self, input_ids: Any = None, labels: Any = None, **_: Any) -> Any:
+            logits = self.lm_head(self.model(input_ids)[0])
+            return self.loss_function if labels is None else logits.sum()
+
+    for kind, why in (
+        (Twice, "Twice calls its output head more than once in a forward; one call was expected"),
+        (Past, "Past was given labels but did not call its output head, so dft had no effect"),
+        (Own, "Own was given labels but did not call loss_function, so dft had no effect"),
+    ):
+        model = tiny()
+        model.__class__ = kind
+        with rt.attach(model, "dft"), pytest.raises(UnsupportedError, match=f"{why}.* use fused_weighted_loss"):
+            model(**batch(), num_items_in_batch=3)
+
+
+def test_another_process_that_saw_what_is_not_finite() -> None:
+    model = tiny()
+    with rt.attach(model, "dft") as attachment:
+        model(**batch(), num_items_in_batch=3)
+        attachment.raise_if_nonfinite(anywhere=False)
+        with pytest.raises(NonFiniteError, match="not finite on another process; its message says which token"):
+            attachment.raise_if_nonfinite(anywhere=True)
 
 
 def test_data_parallel() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from trl import SFTConfig
 from trl import SFTTrainer as StockTrainer
 
 import ranktuner as rt
-from ranktuner.errors import UnsupportedError
+from ranktuner.errors import MissingExtraError, UnsupportedError
 from ranktuner.integrations.trl import SFTTrainer
 
 ROWS = 8
@@ -149,10 +151,26 @@ def test_our_subclass_refuses_what_needs_logits(tmp_path: Path, more: dict[str, 
         SFTTrainer(small.model(), args=trl_arguments(tmp_path), train_dataset=text_rows(), method="dft", **more)
 
 
-def test_our_subclass_refuses_another_loss_type(tmp_path: Path) -> None:
-    args = trl_arguments(tmp_path, loss_type="dft")
-    with pytest.raises(UnsupportedError, match="loss_type='dft' beside method='ranktuner': give the method alone"):
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"loss_type": "dft"}, "loss_type='dft' beside method='ranktuner': give the method alone"),
+        ({"label_smoothing_factor": 0.1}, "label_smoothing_factor=0.1 needs logits; set it to 0"),
+    ],
+)
+def test_our_subclass_refuses_settings_that_would_have_no_effect(
+    tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
+    args = trl_arguments(tmp_path, **change)
+    with pytest.raises(UnsupportedError, match=message):
         SFTTrainer(small.model(), args=args, train_dataset=text_rows(), processing_class=small.tokenizer())
+
+
+def test_without_trl_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "trl", None)
+    monkeypatch.delitem(sys.modules, "ranktuner.integrations.trl")
+    with pytest.raises(MissingExtraError, match=r"needs the package 'trl'.*pip install 'ranktuner\[train\]'"):
+        importlib.import_module("ranktuner.integrations.trl")
 
 
 def test_a_plain_loop_needs_nothing_but_the_count() -> None:

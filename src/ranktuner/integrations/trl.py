@@ -21,7 +21,7 @@ from ranktuner.registry import Method
 
 try:
     import trl
-except ImportError as error:  # pragma: no cover
+except ImportError as error:
     raise missing_extra("trl", "train", "ranktuner.integrations.trl") from error
 
 _UNSUPPORTED = {
