@@ -26,8 +26,10 @@ unless nats are named), `p_max` the largest probability.
 
 A method is written in one line anywhere: `ranktuner(prior=prob, k=0.5)`. A function of your own goes by import path,
 `my_package.weights:mine(alpha=2)`; a package offers methods to everybody by entry points in the group
-`ranktuner.methods`. Weights saturate at e^64, so that nothing overflows in fp32 where a label has nll 1e4; the largest
-weight is logged at every step (`weight_max`), and `cap=` sets a lower ceiling where a method has it.
+`ranktuner.methods`. A weight that depends on other tokens of the micro-batch says so,
+`@ranktuner.weighting(scope="batch")`, and is refused where it does not. Weights saturate at e^64, so that nothing
+overflows in fp32 where a label has nll 1e4; the largest weight is logged at every step (`weight_max`), and `cap=` sets
+a lower ceiling where a method has it.
 """
 
 

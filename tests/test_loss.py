@@ -191,6 +191,11 @@ def test_summary_of_a_log_line() -> None:
     assert even["loss"] == pytest.approx(even["nll"], rel=1e-14)
 
 
+def test_a_summary_of_nothing_says_why() -> None:
+    with pytest.raises(InputError, match=r"no metrics to summarize: .*since the last pop_metrics\(\)"):
+        summarize({})
+
+
 def test_a_metric_that_does_not_say_how_it_reduces_is_refused() -> None:
     one = {"mystery": torch.tensor(1.0)}
     with pytest.raises(InputError, match=r"mystery.*_sum"):

@@ -21,6 +21,8 @@ from mpmath import mpf
 
 from ranktuner import spec as notation
 from ranktuner.errors import InputError, NonFiniteError, RankTunerError, UnsupportedError
+from ranktuner.fused import fused_weighted_loss
+from ranktuner.loss import dense_loss
 from ranktuner.methods import TABLE
 from ranktuner.registry import method, names, weighting
 from ranktuner.signals import RowTerms, Signals, signals_from_logits
@@ -449,6 +451,61 @@ def test_a_users_function_by_import_path(mine: types.ModuleType) -> None:
     assert str(chosen) == "mine_for_tests:weight(power=2)"
     with pytest.raises(InputError, match=r"pwer.*power"):
         method("mine_for_tests:weight(pwer=2)")
+
+
+def test_parameters_of_a_users_function_that_cannot_be_given_or_left_out(mine: types.ModuleType) -> None:
+    mine.plain = lambda s, power: s.p**power  # type: ignore[attr-defined]
+    mine.bare = lambda s, *, power: s.p**power  # type: ignore[attr-defined]
+    with pytest.raises(InputError, match=r"parameter 'power'; it is positional; make it a keyword: def .*, \*, power="):
+        method("mine_for_tests:plain(power=2)")
+    with pytest.raises(InputError, match=r"'power' has no default and was not given; write mine.*bare\(power="):
+        method("mine_for_tests:bare")
+    assert method("mine_for_tests:bare(power=2)").parameters == {"power": 2.0}
+
+
+@pytest.mark.parametrize(
+    "weight", [lambda s: s.p / s.p.mean(), lambda s: s.nll > s.nll.median(), lambda s: torch.rand_like(s.p)]
+)
+def test_a_weight_that_depends_on_other_tokens_must_say_so(weight: Any, mine: types.ModuleType) -> None:
+    """The kernels would call it chunk by chunk, and the result would depend on the size of a chunk."""
+    tokens = population()
+    mine.weight = weight  # type: ignore[attr-defined]
+    with pytest.raises(
+        InputError, match=r"gives token \d+ the weight .* among 36 tokens and .*weighting\(scope='batch'"
+    ):
+        method("mine_for_tests:weight").weights(signals_of(tokens))
+    mine.weight = weighting(scope="batch")(weight)  # type: ignore[attr-defined]
+    chosen = method("mine_for_tests:weight")
+    assert chosen.scope == "batch"
+    assert chosen.weights(signals_of(tokens)).isfinite().all()
+    with pytest.raises(InputError, match=r"scope is 'batches'; did you mean 'batch'"):
+        weighting(scope="batches")  # type: ignore[arg-type]
+
+
+def test_a_batch_scoped_weight_sees_the_whole_micro_batch_whatever_the_chunks(mine: types.ModuleType) -> None:
+    mine.weight = weighting(scope="batch")(lambda s: s.p / s.p.mean())  # type: ignore[attr-defined]
+    draw = torch.Generator().manual_seed(0)
+    hidden_ND, head_VD = torch.randn(41, 8, generator=draw), torch.randn(37, 8, generator=draw)
+    target_N = torch.randint(0, 37, (41,), generator=draw)
+    dense = dense_loss(hidden_ND @ head_VD.T, target_N, "mine_for_tests:weight").loss.item()
+    for chunk in (7, 41):
+        fused = fused_weighted_loss(hidden_ND, head_VD, target_N, "mine_for_tests:weight", chunk=chunk)
+        assert fused.loss.item() == pytest.approx(dense, rel=1e-5)
+
+
+def test_a_mask_of_bools_is_a_weight_like_any_other(mine: types.ModuleType) -> None:
+    mine.weight = lambda s: s.rank <= 5  # type: ignore[attr-defined]
+    chosen = method("mine_for_tests:weight")
+    draw = torch.Generator().manual_seed(0)
+    hidden_ND, head_VD = torch.randn(41, 8, generator=draw), torch.randn(37, 8, generator=draw)
+    target_N = torch.randint(0, 37, (41,), generator=draw)
+    half = torch.full((41,), 0.5)
+    dense = dense_loss(hidden_ND @ head_VD.T, target_N, chosen, row_weight=half)
+    fused = fused_weighted_loss(hidden_ND, head_VD, target_N, chosen, row_weight=half)
+    kept = signals_from_logits(hidden_ND @ head_VD.T, target_N)
+    want = 0.5 * (kept.nll * (kept.rank <= 5)).sum() / 41
+    assert dense.loss.item() == pytest.approx(want.item(), rel=1e-5)
+    assert fused.loss.item() == pytest.approx(want.item(), rel=1e-5)
 
 
 def test_a_users_module_that_does_not_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,11 +91,6 @@ def supervised(
     return Aligned(index, target_N, seq.reshape(-1)[index], width)
 
 
-def count_supervised(labels_BT: Tensor, **how: Tensor | None) -> int:
-    """Return how many tokens of the labels are supervised: what adds up to `num_tokens`."""
-    return len(supervised(labels_BT, position_ids=how.get("position_ids"), seq_idx=how.get("seq_idx")))
-
-
 def _sequences(labels_BT: Tensor, position_ids: Tensor | None, seq_idx: Tensor | None) -> Tensor:
     rows, width = labels_BT.shape
     row = torch.arange(rows, device=labels_BT.device)[:, None]

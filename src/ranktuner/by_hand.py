@@ -29,7 +29,7 @@ def signals_by_hand(p: float, entropy_bits: float, rank: int, p_max: float) -> S
     return Signals(
         nll=number[0],
         rank=torch.tensor([rank]),
-        is_top=torch.tensor([rank == 1]),
+        is_top=torch.tensor([p >= p_max * (1 - 1e-9)]),  # also at a tie, where the rank is above 1
         entropy_bits=number[1],
         p_max=number[2],
         seq=torch.tensor([0]),
@@ -91,7 +91,11 @@ def _weigh(spec: str, signals: Signals, asked: bool) -> tuple[str, float | None,
     if absent:
         return str(chosen), None, f"needs {', '.join(absent)}"
     if chosen.scope == "batch" or (chosen.context is not None and not chosen.context.ready):
-        return str(chosen), None, "needs tau from other tokens; talr(tau=2) gives one"
+        return (
+            str(chosen),
+            None,
+            "needs other tokens" + "; talr(tau=2) gives its tau" * (chosen.name == "talr"),
+        )
     try:
         terms = chosen.terms(signals)
     except UnsupportedError:

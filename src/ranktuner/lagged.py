@@ -28,8 +28,8 @@ class Lagged:
         """Return tau of the step before."""
         if self._tau is None:
             raise UnsupportedError(
-                "talr(tau=lagged) has no value before the first step: call context.prime(signals) with one batch "
-                "(the trainer does), or give talr(tau=micro-batch) or a number"
+                "talr(tau=lagged) has no value before the first step: call prime(batches) of the attachment, or "
+                "context.prime(nll, seq) of the method (the trainer does), or give talr(tau=micro-batch) or a number"
             )
         return self._tau
 

@@ -133,6 +133,11 @@ def summarize(metrics: Mapping[str, Tensor]) -> dict[str, float]:
 
     `effective_tokens` = (sum w)^2 / (N sum w^2): 1 where all weights are equal.
     """
+    if not metrics:
+        raise InputError(
+            "there are no metrics to summarize: sums of at least one forward were expected; no labelled forward ran "
+            "since the last pop_metrics()"
+        )
     m = {name: float(value) for name, value in metrics.items()}
     n = max(m["tokens_sum"], 1.0)
     squares = m["weight_sq_sum"]

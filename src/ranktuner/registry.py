@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -66,12 +66,7 @@ class Method:
         with torch.no_grad():
             answer = self.function(signals.detach(), **self.parameters, **extra)
         terms = answer if isinstance(answer, RowTerms) else RowTerms(answer)
-        if not self.trusted:
-            self._check_column("weight", terms.w_nll, signals, floor=0.0)
-            for what, column in (("entropy weight", terms.w_entropy), ("reported loss", terms.reported)):
-                if column is not None:
-                    self._check_column(what, column, signals)
-        return terms
+        return terms if self.trusted else self._checked(terms, signals)
 
     def weights(self, signals: Signals) -> Tensor:
         """Return the weight of every token's nll."""
@@ -92,12 +87,36 @@ class Method:
         if absent:
             raise InputError(f"{self} needs the signal {absent[0]}, which was not taken: pass needs={absent}")
 
-    def _check_column(self, what: str, w: Any, signals: Signals, floor: float = -math.inf) -> None:
+    def _checked(self, terms: RowTerms, signals: Signals) -> RowTerms:
+        """A user's terms in the signals' own dtype: a mask of bools would turn the data's weight of 0.5 into 1."""
+        weight = self._column("weight", terms.w_nll, signals, floor=0.0)
+        if self.scope == "token" and len(signals) > 1:
+            self._check_scope(weight, signals)
+        rest = (("entropy weight", terms.w_entropy), ("reported loss", terms.reported))
+        return RowTerms(weight, *(None if x is None else self._column(what, x, signals) for what, x in rest))
+
+    def _check_scope(self, weight: Tensor, signals: Signals) -> None:
+        """Half of the tokens once more: the kernels call a token-scope method chunk by chunk."""
+        half = len(signals) // 2
+        with torch.no_grad():
+            answer = self.function(signals.detach().map(lambda t: t[:half]), **self.parameters)
+        again = (answer.w_nll if isinstance(answer, RowTerms) else answer).to(weight.dtype)
+        other = ~torch.isclose(again, weight[:half], rtol=1e-3, atol=1e-6)
+        if bool(other.any()):
+            i = int(other.nonzero()[0])
+            raise InputError(
+                f"{self} gives token {i} the weight {float(weight[i]):.4g} among {len(signals)} tokens and "
+                f"{float(again[i]):.4g} among the first {half}: a weight that depends on other tokens (or on chance) "
+                "must say so, with @ranktuner.weighting(scope='batch')"
+            )
+
+    def _column(self, what: str, w: Any, signals: Signals, floor: float = -math.inf) -> Tensor:
         if not isinstance(w, Tensor) or w.shape != signals.nll.shape:
             got = f"shape {tuple(w.shape)}" if isinstance(w, Tensor) else type(w).__name__
             raise InputError(
                 f"{self} gave {got}; a tensor of one {what} for each of {len(signals)} tokens was expected"
             )
+        w = w.to(signals.nll.dtype)
         bad = ~torch.isfinite(w) | (w < floor)
         if bool(bad.any()):
             i = int(bad.nonzero()[0])
@@ -107,6 +126,7 @@ class Method:
             kind = NonFiniteError if not bool(torch.isfinite(w[i])) else InputError
             expected = "a finite number >= 0" if floor == 0 else "a finite number"
             raise kind(f"{self} gave the {what} {float(w[i])} for token {i} ({token}); {expected} was expected")
+        return w
 
 
 def method(text: str | Method, **parameters: Any) -> Method:
@@ -140,14 +160,39 @@ def names() -> list[str]:
 
 
 def weighting(
-    *, needs: list[str] | None = None, formula: str = "-", reads: str = "-", paper: str = "-", when: str = "-"
+    *,
+    needs: list[str] | None = None,
+    scope: Literal["token", "batch"] = "token",
+    formula: str = "-",
+    reads: str = "-",
+    paper: str = "-",
+    when: str = "-",
 ) -> Callable[[WeightFunction], WeightFunction]:
-    """Decorate a user's own weight function: what it needs, and what `ranktuner methods` says of it."""
+    """Decorate a user's own weight function: what it needs, and what `ranktuner methods` says of it.
+
+    Args:
+        needs: extra signals, such as `sum_p2`.
+        scope: `batch` where a token's weight depends on the others of its micro-batch.
+        formula: the weight.
+        reads: the signals it reads.
+        paper: where it comes from.
+        when: when to use it.
+    """
     wanted = list(needs or [])
     Needs.parse(wanted)
+    if scope not in ("token", "batch"):
+        raise InputError(f"scope is {scope!r}; {nearest(scope, ('token', 'batch'))}")
 
     def mark(function: WeightFunction) -> WeightFunction:
-        card = Card(formula, reads, paper, when, needs=lambda parameters: wanted, confirmed="its author")
+        card = Card(
+            formula,
+            reads,
+            paper,
+            when,
+            confirmed="its author",
+            needs=lambda parameters: wanted,
+            batch=lambda parameters: scope == "batch",
+        )
         setattr(function, _CARD, card)
         return function
 

@@ -77,7 +77,12 @@ def resolve(name: str, function: Callable[..., Any], given: Mapping[str, Any]) -
     for key in given:
         if key not in known:
             hint = nearest(key, known) if known else f"{name} has no parameters"
+            if key in inspect.signature(function).parameters:
+                hint = f"it is positional; make it a keyword: def ...(signals, *, {key}=...)"
             raise InputError(f"{name}: unknown parameter {key!r}; {hint}")
+    for key, (_, default) in known.items():
+        if key not in given and default is inspect.Parameter.empty:
+            raise InputError(f"{name}: parameter {key!r} has no default and was not given; write {name}({key}=...)")
     return {
         key: _value(f"{name}({key}=)", given[key], annotation) if key in given else default
         for key, (annotation, default) in known.items()

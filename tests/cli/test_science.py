@@ -115,8 +115,13 @@ def test_weigh_gives_the_numbers_of_the_formula(capsys: pytest.CaptureFixture[st
     assert float(rows["ranktuner"].split()[1]) == pytest.approx((0.02 * 17) ** -(4.169925001442312**-2), rel=1e-3)
     assert float(rows["dft"].split()[1]) == 0.02
     assert "needs top-k entropy" in rows["eaft"]
-    assert "needs tau" in rows["talr"]
+    assert "needs other tokens; talr(tau=2) gives its tau" in rows["talr"]
     assert "-0.02 times the entropy in nats" in rows["entropy-reg"]
+
+
+def test_a_label_that_shares_the_top_is_a_top_one(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("weigh", "--p", "0.4", "--entropy", "1.6", "--rank", "2", "--p-max", "0.4", "--method", "overtone")
+    assert run(capsys, *words)[1].splitlines()[1].split() == ["overtone", "0.1"]
 
 
 @pytest.mark.parametrize(
