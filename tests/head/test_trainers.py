@@ -151,6 +151,7 @@ def test_our_subclass_refuses_what_needs_logits(tmp_path: Path, more: dict[str, 
         SFTTrainer(small.model(), args=trl_arguments(tmp_path), train_dataset=text_rows(), method="dft", **more)
 
 
+@pytest.mark.filterwarnings("ignore:`label_smoothing_factor` is deprecated:FutureWarning")  # TRL's own
 @pytest.mark.parametrize(
     ("change", "message"),
     [
