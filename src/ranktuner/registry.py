@@ -116,17 +116,17 @@ class Method:
             raise InputError(
                 f"{self} gave {got}; a tensor of one {what} for each of {len(signals)} tokens was expected"
             )
-        w = w.to(signals.nll.dtype)
-        bad = ~torch.isfinite(w) | (w < floor)
+        column: Tensor = w.to(signals.nll.dtype)
+        bad = ~torch.isfinite(column) | (column < floor)
         if bool(bad.any()):
             i = int(bad.nonzero()[0])
             token = (
                 f"p={float(signals.p[i]):.3g}, R={int(signals.rank[i])}, H={float(signals.entropy_bits[i]):.3g} bits"
             )
-            kind = NonFiniteError if not bool(torch.isfinite(w[i])) else InputError
+            kind = NonFiniteError if not bool(torch.isfinite(column[i])) else InputError
             expected = "a finite number >= 0" if floor == 0 else "a finite number"
-            raise kind(f"{self} gave the {what} {float(w[i])} for token {i} ({token}); {expected} was expected")
-        return w
+            raise kind(f"{self} gave the {what} {float(column[i])} for token {i} ({token}); {expected} was expected")
+        return column
 
 
 def method(text: str | Method, **parameters: Any) -> Method:
