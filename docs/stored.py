@@ -200,7 +200,7 @@ def ratios_part(folder: Path) -> str:
     if not rows:
         return ""
     head = ["what", "against", "", "measured on"]
-    said = "What it costs, as ratios of stored measurements; both sides of each took turns on the same machine:"
+    said = "What it costs, as ratios of stored measurements, both sides of each on the same machine:"
     return "\n".join(["", said, "", _line(head), _line(["---"] * 4), *(_line(row) for row in rows), "", ""])
 
 

@@ -65,7 +65,7 @@ def test_the_tables_hold_the_stored_numbers(folder: Path) -> None:
     assert f"{100 * best['value']:+.1f}" in line
     assert f"± {100 * at['seed_deviation']:.1f}" in line
     assert "Failed: talr at train: out of memory" in text
-    assert "3 methods with 2 trainings each" in stored.larger_part(folder).replace("\n", " ")
+    assert "4 methods with 2 trainings each" in stored.larger_part(folder).replace("\n", " ")
 
 
 def test_the_front_page_prints_what_the_command_prints(folder: Path) -> None:
