@@ -42,6 +42,10 @@ CHOICES = {"A": "Planetary density", "B": "Iron", "C": "Ice cream", "D": "$x^2$"
         ("Let me think.\n**B**", "correct"),
         ("B) Iron", "correct"),
         ("A or B", "wrong"),
+        ("B or A", "wrong"),  # the right letter first is a hedge too
+        (r"\boxed{B} or \boxed{A}", "wrong"),
+        (r"\boxed{B. Iron, C. Ice cream}", "wrong"),
+        ("The answer is (B) or (C).", "wrong"),
         ("A balloon rises.", "unparsed"),
         ("", "unparsed"),
         ("B" * 1_000_000, "unparsed"),

@@ -113,5 +113,5 @@ def test_a_missing_task_file_or_data_file_is_named(tmp_path: Path) -> None:
 
 
 def test_empty_data_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no problem could be read"):
+    with pytest.raises(DataError, match=r"own\.jsonl is empty; expected a row for each problem"):
         task(make(tmp_path, 'name = "x"\ndata = "own.jsonl"', [])).load()

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ranktuner.evals.inside import plain
 from ranktuner.evals.inside.plain import PlainError, dumps, hard_keys, loads, pack
 
 SCALARS = (
@@ -185,3 +186,13 @@ def test_any_json_is_a_value_or_that_error(structure: Any) -> None:
 
 def test_fractions_and_decimals_keep_their_type() -> None:
     assert loads(dumps([Fraction(1, 3), Decimal("1.10")])) == [Fraction(1, 3), Decimal("1.10")]
+
+
+@pytest.mark.parametrize("keys", [[{"int": hex(n << 61)} for n in range(5001)], [{"tuple": [n]} for n in range(5001)]])
+def test_thousands_of_keys_whose_hashes_can_be_made_to_collide_are_not_built(keys: list[object]) -> None:
+    for packed in ({"set": keys}, {"dict": [[key, 0] for key in keys]}, [{"frozenset": keys}]):
+        with pytest.raises(plain.PlainError, match="more than 5,000 keys that are neither strings nor small numbers"):
+            plain.unpack_hostile(packed)
+        assert plain.hard_keys(packed) == 5001
+    assert len(plain.unpack_hostile({"set": keys[:100]})) == 100
+    assert len(plain.unpack_hostile({"set": list(range(20_000))})) == 20_000

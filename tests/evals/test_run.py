@@ -30,7 +30,6 @@ from ranktuner.findings import Finding
 @pytest.fixture(autouse=True)
 def _stand_in_grader(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(graders.GRADERS, "math", "stand_in:grade")
-    monkeypatch.setattr("ranktuner.evals.tasks.golds.unaccepted", lambda *_: [])
     monkeypatch.setattr("ranktuner.evals.tasks.loading.unaccepted", lambda *_: [], raising=False)
 
 
@@ -210,6 +209,18 @@ def outcome(counts: dict[str, tuple[int, int]], n: int, asked: list[str] | None 
     return Outcome.of("t", "T", problems, n, samples, grades)
 
 
+def test_a_grade_belongs_to_the_very_answer_it_judged(tmp_path: Path) -> None:
+    evaluate(plan(Ask(str(write_task(tmp_path)), n=2)).for_form("chat"), StandIn(), tmp_path / "run")
+    store, book = (tmp_path / "run" / part / "digits.jsonl" for part in ("samples", "grades"))
+    header, first, *rest = store.read_text().split("\n")
+    line = json.loads(first)
+    store.write_text("\n".join([header, json.dumps({**line, "text": "no digit here", "finish": "stop"}), *rest]))
+    before = list(read_grades(book))
+    grade_again(stored_plans(tmp_path / "run")[0], tmp_path / "run")
+    (new,) = list(read_grades(book))[len(before) :]
+    assert (new[0], new[2].verdict) == ((line["problem"], line["index"]), "unparsed")
+
+
 def test_unequal_n_is_pooled_by_the_papers_formula_and_said() -> None:
     found = pass_at_k_finding(outcome({"a": (8, 2), "b": (4, 4)}, 8, ["a", "b", "c"]), (1, 2, 4, 8, 16))
     assert [row["k"] for row in found.numbers["pass_at_k"]] == [1, 2, 4]
@@ -217,6 +228,7 @@ def test_unequal_n_is_pooled_by_the_papers_formula_and_said() -> None:
     assert [row["value"] for row in found.numbers["pass_at_k"]] == [
         pooled_pass_at_k([(8, 2), (4, 4)], k) for k in (1, 2, 4)
     ]
+    assert (found.numbers["n_least"], found.numbers["n_most"], found.numbers["n"]) == (4, 8, 8)
     assert found.numbers["unfinished_problems"] == 2
     assert found.numbers["problems_without_samples"] == 1
     (note, left_out) = tables.notes([found])
@@ -247,6 +259,16 @@ def test_the_browsed_samples_are_spread_over_problems() -> None:
     found = samples_finding(made, {f"p{i}": "text" for i in range(10)}, most=25)
     assert (found.numbers["found"], found.numbers["shown"]) == (60, 25)
     assert set(Counter(s["problem"] for s in found.numbers["samples"]).values()) == {2, 3}
+
+
+def test_why_samples_have_errors_is_said_beside_the_table() -> None:
+    made = outcome({"a": (4, 1)}, 4)
+    made.grades["a", 2] = Grade("error", None, "the prompt has 99 tokens,\nthe context 64")
+    found = pass_at_k_finding(made, (1,))
+    assert tables.notes([found]) == [
+        "t: 1 samples have the verdict `error`, counted as wrong: the prompt has 99 tokens, the context 64"
+    ]
+    assert pass_at_k_finding(outcome({"a": (4, 1)}, 4), (1,)).numbers["most_errors"] == ""
 
 
 def test_tables_hold_the_same_numbers_in_three_forms() -> None:

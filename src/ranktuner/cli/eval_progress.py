@@ -70,8 +70,8 @@ class Bar:
         self.correct += grade.verdict == "correct"
         if self.unit == "graded":
             self._advance()
-        elif self.live:
-            self.progress.update(self.row, score=self._score())
+        else:
+            self._show()
 
     def ended(self) -> None:
         """Leave the terminal as it was."""
@@ -79,14 +79,23 @@ class Bar:
 
     def _advance(self) -> None:
         self.done += 1
+        self._show()
+
+    def _show(self) -> None:
         if self.live:
             self.progress.update(self.row, completed=self.done, score=self._score())
-        elif self.lines and time.monotonic() >= self.next_line:
-            self.next_line = time.monotonic() + self.LINE_SECONDS
-            rate = (self.done - self.before) / (time.monotonic() - self.began)
-            left = (self.total - self.done) / rate / 60
-            parts = [f"{self.task}: {self.done} of {self.total}", f"about {left:.0f} min left", self._score()]
-            typer.echo(", ".join(filter(None, parts)), err=True)
+        elif self.lines and (now := time.monotonic()) >= self.next_line:
+            self.next_line = now + self.LINE_SECONDS
+            made = self.done - self.before
+            left = (self.total - self.done) / made * (now - self.began) / 60 if made else 0
+            about = f"about {left:.0f} min left" if made and self.done < self.total else ""
+            typer.echo(
+                ", ".join(filter(None, [f"{self.task}: {self.done} of {self.total}", about, self._score()])), err=True
+            )
 
     def _score(self) -> str:
-        return f"pass@1 so far {self.correct / self.graded_n:.1%}" if self.graded_n else ""
+        if not self.graded_n:
+            return ""
+        # When all is sampled only the grader works: its own count shows that it moves.
+        grading = f"{self.graded_n} graded, " if self.unit == "sampled" and self.done == self.total else ""
+        return f"{grading}pass@1 so far {self.correct / self.graded_n:.1%}"

@@ -130,6 +130,7 @@ def pass_at_k_finding(
         "unfinished_problems": len(unfinished),
         "problems_without_samples": len(outcome.problems) - len(counts),
         "verdicts": _verdicts(outcome),
+        "most_errors": _most_errors(outcome),
         "truncated": sum(s.finish == "length" for s in outcome.samples),
         "tokens": _tokens(outcome.samples),
         "same_answers": _same_answers(outcome),
@@ -211,6 +212,13 @@ def gold_text(problem: Problem) -> str:
 def _verdicts(outcome: Outcome) -> dict[str, int]:
     found = Counter(outcome.verdict(sample) for sample in outcome.samples)
     return {verdict: found[verdict] for verdict in VERDICTS}
+
+
+def _most_errors(outcome: Outcome) -> str:
+    """Return the commonest reason of the verdict `error`, the first where several are as common; empty without any."""
+    grades = [outcome.grades[sample.problem, sample.index] for sample in outcome.samples]
+    found = Counter(" ".join(grade.why.split())[:300] for grade in grades if grade.verdict == "error")
+    return found.most_common(1)[0][0] if found else ""
 
 
 def _tokens(samples: Sequence[Sample]) -> dict[str, float]:

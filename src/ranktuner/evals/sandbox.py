@@ -19,7 +19,8 @@ that is merely wrong, run the whole evaluation in one.
 **The limited process protects from**: endless loops, memory, open files and file sizes (rlimits), floods of output,
 and leaves no process in its own session alive. **It does not protect from**: anything done as the user who runs it:
 reading, changing and deleting that user's files, network, signals to other processes, processes that leave the
-session, reading the expected values out of the grader's memory, and, where that user is root, fork bombs.
+session, memory in shared mappings, reading the expected values out of the grader's memory, and, where that user is
+root, fork bombs.
 """
 
 from __future__ import annotations

@@ -62,7 +62,10 @@ def notes(findings: Sequence[Finding]) -> list[str]:
         if numbers["not_measured"]:
             said.append(f"{task}: k = {numbers['not_measured']} is above the finished n and not reported")
         if numbers["verdicts"]["error"]:
-            said.append(f"{task}: {numbers['verdicts']['error']} samples have the verdict `error`; they count as wrong")
+            why = f": {numbers['most_errors']}" if numbers.get("most_errors") else ""
+            said.append(
+                f"{task}: {numbers['verdicts']['error']} samples have the verdict `error`, counted as wrong{why}"
+            )
         if numbers["same_answers"] and (finding.protocol.get("decoding") or {}).get("temperature", 0) > 0:
             said.append(
                 f"{task}: {numbers['same_answers']} problems have the same answer in every sample although the "

@@ -28,8 +28,10 @@ def load(task: Task, data_dir: Path | None, *, check: bool) -> Loaded:
         except DataError as error:
             dropped.append((place, str(error)))
     if not problems:
-        why = f"; the first row was refused: {dropped[0][1]}" if dropped else ""
-        raise DataError(f"{task.name}: no problem could be read from {source}{why}; is it another set's file?")
+        if not dropped:
+            raise DataError(f"{task.name}: {source} is empty; expected a row for each problem")
+        why = f"the first row was refused: {dropped[0][1]}"
+        raise DataError(f"{task.name}: no problem could be read from {source}; {why}; is it another set's file?")
     _refuse_same_ids(task, problems, source)
     repaired = tuple((p.id, str(p.meta["gold_as_found"]), str(p.gold)) for p in problems if "gold_as_found" in p.meta)
     report = LoadReport(
