@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -104,23 +105,29 @@ def _plain(value: Any) -> str:
 
 def provenance(**facts: Any) -> dict[str, Any]:
     """Return what a reader needs to make a number again: versions, machine, command, time, and the caller's facts."""
+    program = Path(sys.argv[0]) if sys.argv and sys.argv[0] else Path("python")
+    # `python -m ranktuner` is the command `ranktuner`.
+    name = program.parent.name if program.name == "__main__.py" else program.name
+    command = " ".join([name, *sys.argv[1:]])
+    return {
+        "versions": dict(_versions()),
+        "machine": f"{platform.system()} {platform.machine()}",
+        "command": command,
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        **facts,
+    }
+
+
+@cache
+def _versions() -> dict[str, str]:
+    """Versions of what may change a number; looked up once, since it means reading every package's papers."""
     versions = {"python": platform.python_version()}
     for name in _PACKAGES:
         try:
             versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    program = Path(sys.argv[0]) if sys.argv and sys.argv[0] else Path("python")
-    # `python -m ranktuner` is the command `ranktuner`.
-    name = program.parent.name if program.name == "__main__.py" else program.name
-    command = " ".join([name, *sys.argv[1:]])
-    return {
-        "versions": versions,
-        "machine": f"{platform.system()} {platform.machine()}",
-        "command": command,
-        "time": datetime.now(UTC).isoformat(timespec="seconds"),
-        **facts,
-    }
+    return versions
 
 
 def finite(value: float | None) -> float | None:

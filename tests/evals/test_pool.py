@@ -162,3 +162,18 @@ def _alive(pid: int) -> bool:
 def test_an_unknown_grader_is_answered_with_the_nearest() -> None:
     with pytest.raises(InputError, match=r"unknown grader 'maths'; did you mean 'math'\?"):
         grader("maths")
+
+
+def test_kept_workers_grade_again_and_end_with_the_block() -> None:
+    def pids() -> set[str]:
+        return {grade.why for grade in verdicts(["pid"] * 8, workers=2, seconds=60)}
+
+    with pool.keep_workers():
+        first = pids()
+        killed = int(next(iter(first)))
+        assert pids() == first
+        os.kill(killed, signal.SIGKILL)
+        os.waitid(os.P_PID, killed, os.WEXITED | os.WNOWAIT)
+        later = pids()
+        assert str(killed) not in later, "one that died in the meantime is replaced, and no answer is lost"
+    assert pids().isdisjoint(later)

@@ -27,6 +27,7 @@ from ranktuner.compare.scale import FULL, scaled
 from ranktuner.compare.store import BusyError, Store
 from ranktuner.compare.work import Worker, release
 from ranktuner.errors import InputError, UnsupportedError, nearest
+from ranktuner.evals.graders.pool import keep_workers
 from ranktuner.findings import Finding
 
 CELLS = "runs/compare/cells"
@@ -171,22 +172,27 @@ class Runner:
 
     def _until_settled(self, keys: set[str] | None) -> None:
         """Go through the cells until each is done or failed; those that others do are waited for last."""
-        while True:
-            busy: list[str] = []
-            # Entries are made as they are met: what a grid chooses is known when its candidates are done.
-            for number, entry in enumerate(self.cells.entries(), start=1):
-                if entry.cell is None or (keys is not None and entry.cell.key not in keys):
-                    continue
-                try:
-                    self._attempt(entry.cell, f"{number}: {describe(entry)}")
-                except BusyError as owner:
-                    busy.append(f"{describe(entry)} (process {owner})")
-            if not busy:
-                return
-            if self._waiting != busy[0]:
-                self._waiting = busy[0]
-                self.say(f"waiting  for another process: {busy[0]}" + f" and {len(busy) - 1} more" * (len(busy) > 1))
-            time.sleep(WAIT_SECONDS)
+        with keep_workers():
+            while self._pass(keys):
+                time.sleep(WAIT_SECONDS)
+
+    def _pass(self, keys: set[str] | None) -> bool:
+        """Go through the cells once; return whether some must be waited for."""
+        busy: list[str] = []
+        # Entries are made as they are met: what a grid chooses is known when its candidates are done.
+        for number, entry in enumerate(self.cells.entries(), start=1):
+            if entry.cell is None or (keys is not None and entry.cell.key not in keys):
+                continue
+            try:
+                self._attempt(entry.cell, f"{number}: {describe(entry)}")
+            except BusyError as owner:
+                busy.append(f"{describe(entry)} (process {owner})")
+        if not busy:
+            return False
+        if self._waiting != busy[0]:
+            self._waiting = busy[0]
+            self.say(f"waiting  for another process: {busy[0]}" + f" and {len(busy) - 1} more" * (len(busy) > 1))
+        return True
 
     def _attempt(self, cell: Cell, title: str) -> bool:
         """Do a cell, and before it what it needs; return whether it is done. Raises BusyError: ask again later."""

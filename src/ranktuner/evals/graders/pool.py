@@ -32,6 +32,27 @@ AHEAD = 64
 """How many items a worker may be ahead of the one that is handed out next: bounds what waits in memory."""
 
 Item = tuple[Problem, Sample]
+_kept: list[_Worker] | None = None
+"""Idle workers that wait for the next call; None: nobody asked to keep them."""
+
+
+@contextlib.contextmanager
+def keep_workers() -> Iterator[None]:
+    """Keep the workers of finished calls of `grade` for later ones: each takes half a second to start.
+
+    They end with the block, or with this process.
+    """
+    global _kept
+    if _kept is not None:
+        yield  # inside another such block
+        return
+    _kept = []
+    try:
+        yield
+    finally:
+        for worker in _kept:
+            worker.kill()
+        _kept = None
 
 
 def grade(items: Iterable[Item], *, rule: str, workers: int = 2, seconds: float = 10.0) -> Iterator[Grade]:
@@ -73,7 +94,7 @@ def _grade(items: Iterator[Item], rule: str, workers: int, seconds: float) -> It
                     done[next_in] = Grade("error", None, item[1].note or "the generator failed on this sample")
                 else:
                     if worker is None:
-                        worker = _Worker(rule, seconds)
+                        worker = _take(rule, seconds) or _Worker(rule, seconds)
                         pool.append(worker)
                     worker.give(next_in, *item)
                 next_in += 1
@@ -88,7 +109,21 @@ def _grade(items: Iterator[Item], rule: str, workers: int, seconds: float) -> It
                 assert next_in == next_out, "a grade was lost"
     finally:
         for worker in pool:
+            if _kept is not None and worker.idle and worker.ready:
+                _kept.append(worker)
+            else:
+                worker.kill()
+
+
+def _take(rule: str, seconds: float) -> _Worker | None:
+    """Return a kept worker that does the same, if there is one alive."""
+    for worker in list(_kept or ()):
+        if (worker.rule, worker.seconds) == (rule, seconds) and _kept is not None:
+            _kept.remove(worker)
+            if worker.process is not None and worker.process.poll() is None:
+                return worker
             worker.kill()
+    return None
 
 
 def _collect(pool: list[_Worker]) -> dict[int, Grade]:
