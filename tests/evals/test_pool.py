@@ -64,6 +64,15 @@ def test_a_late_answer_is_killed_even_in_a_c_call_and_the_rest_goes_on() -> None
     assert time.monotonic() - start < 20
 
 
+def test_the_limit_is_the_pools_and_not_that_of_the_workers_own_alarm() -> None:
+    """The alarm is there for workers whose pool was killed; it rings five seconds later."""
+    grades = pool.grade([item("", "say 1"), item("", "spin")], rule="pool_rules:act", workers=1, seconds=1)
+    assert next(grades).verdict == "correct"  # from here on no start of a process is waited for
+    start = time.monotonic()
+    assert next(grades).verdict == "timeout"
+    assert 0.5 < time.monotonic() - start < 4
+
+
 def test_an_answer_that_runs_over_while_the_next_is_waited_for_is_a_timeout_too() -> None:
     def items() -> Iterator[tuple[Problem, Sample]]:
         yield item("", "spin")

@@ -209,6 +209,15 @@ def outcome(counts: dict[str, tuple[int, int]], n: int, asked: list[str] | None 
     return Outcome.of("t", "T", problems, n, samples, grades)
 
 
+def test_a_run_is_graded_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    toml = write_task(tmp_path)
+    first = evaluate(plan(Ask(toml.name, n=2)).for_form("chat"), StandIn(), tmp_path / "run")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert grade_again(stored_plans(tmp_path / "run")[0], tmp_path / "run").numbers == first.numbers
+
+
 def test_a_grade_belongs_to_the_very_answer_it_judged(tmp_path: Path) -> None:
     evaluate(plan(Ask(str(write_task(tmp_path)), n=2)).for_form("chat"), StandIn(), tmp_path / "run")
     store, book = (tmp_path / "run" / part / "digits.jsonl" for part in ("samples", "grades"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -114,11 +115,12 @@ def note_plan(folder: Path, plan: Plan, model: str, generator: Generator) -> Non
     # The samples' own store refuses another model; here the last run's name stands.
     record |= {"model": model, "fingerprint": generator.fingerprint, "generator": generator.name}
     record["tasks"][plan.task.name] = {
-        "task": plan.source,
+        # From whatever folder `ranktuner grade` is called later.
+        "task": os.path.abspath(plan.source) if plan.source.endswith(".toml") else plan.source,
         "n": plan.n,
         "ks": plan.ks,
         "limit": plan.limit,
-        "data_dir": plan.data_dir,
+        "data_dir": os.path.abspath(plan.data_dir) if plan.data_dir else None,
     }
     folder.mkdir(parents=True, exist_ok=True)
     part = path.with_name("run.json.part")
