@@ -191,6 +191,12 @@ def test_summary_of_a_log_line() -> None:
     assert even["loss"] == pytest.approx(even["nll"], rel=1e-14)
 
 
+def test_two_bits_are_high_entropy() -> None:
+    four = dense_loss(torch.zeros(3, 4, dtype=torch.float64), torch.tensor([0, 1, 2]), "ranktuner")
+    assert four.metrics["entropy_bits_sum"] == 6
+    assert summarize(four.metrics)["high_entropy_share"] == 1
+
+
 def test_a_summary_of_nothing_says_why() -> None:
     with pytest.raises(InputError, match=r"no metrics to summarize: .*since the last pop_metrics\(\)"):
         summarize({})

@@ -211,9 +211,8 @@ def _chunk_signals(logits: Tensor, target: Tensor, want: Needs) -> tuple[Tensor 
         sum_p2 = (2 * stats.z).exp().sum(dim=1) * torch.exp(-2 * stats.lnz)
     if want.mass_above:
         above = torch.where(logits > label, stats.z.exp(), 0).sum(dim=1) * torch.exp(-stats.lnz)
-    # nll of a certain label can come out as -0.0 or a rounding below 0; H likewise
-    nll, bits = nll.clamp_min(0), stats.entropy.clamp_min(0) / LN2
-    return nll, bits, rank, is_top, torch.exp(-stats.lnz), topk, sum_p2, above
+    # never below 0, rounding or not: the sum of e^z holds the 1 of the largest
+    return nll, stats.entropy / LN2, rank, is_top, torch.exp(-stats.lnz), topk, sum_p2, above
 
 
 def _chunk_gradient(logits: Tensor, target: Tensor, grad_nll: Tensor, grad_bits: Tensor) -> Tensor:

@@ -149,11 +149,14 @@ def test_cumulative_lengths_name_the_sequences_too() -> None:
 def test_labels_that_are_shifted_already() -> None:
     model, data = tiny("llama"), batch()
     shifted = torch.nn.functional.pad(data["labels"][:, 1:], (0, 1), value=-100)
+    weights = torch.rand(3, T, generator=torch.Generator().manual_seed(3))
+    moved = torch.nn.functional.pad(weights[:, 1:], (0, 1))  # the data's weights are shifted with the labels
     with rt.attach(model, "ranktuner") as attachment:
-        expected = model(**data, num_items_in_batch=9).loss
-        loss = model(input_ids=data["input_ids"], shift_labels=shifted, num_items_in_batch=9).loss
-        assert len(attachment.last.aligned) == int((shifted != -100).sum())
-    torch.testing.assert_close(loss, expected, rtol=1e-6, atol=0)
+        for plain, ahead in (({}, {}), ({"token_weights": weights}, {"token_weights": moved})):
+            expected = model(**data, **plain, num_items_in_batch=9).loss
+            loss = model(input_ids=data["input_ids"], shift_labels=shifted, **ahead, num_items_in_batch=9).loss
+            assert len(attachment.last.aligned) == int((shifted != -100).sum())
+            torch.testing.assert_close(loss, expected, rtol=1e-6, atol=0)
 
 
 def test_an_all_masked_micro_batch_still_has_a_gradient_path() -> None:
