@@ -8,9 +8,11 @@ from pathlib import Path
 import stored
 
 from ranktuner import spec
+from ranktuner.compare.parts import DiagnoseConfig, EvalConfig, GridConfig, MethodRow, ProblemsConfig
+from ranktuner.compare.recipe import Recipe, read_recipe, shipped
 from ranktuner.methods import TABLE
 from ranktuner.registry import method
-from ranktuner.train.reference import settings_tables
+from ranktuner.train.reference import settings_tables, tables_of
 
 HERE = Path(__file__).parent
 
@@ -68,8 +70,29 @@ def training_page() -> str:
     return text[:first] + "\n" + settings_tables() + text[end:]
 
 
+RECIPE = (
+    ("", Recipe), ("methods", MethodRow), ("problems", ProblemsConfig), ("eval", EvalConfig),
+    ("diagnose", DiagnoseConfig), ("grid", GridConfig),
+)  # fmt: skip
+
+
+def comparing_page() -> str:
+    """Return docs/compare.md with its lists of recipes and settings taken from the code."""
+    text = (HERE / "compare.md").read_text(encoding="utf-8")
+    listed = "".join(f"| `{name}` | {read_recipe(name).title} |\n" for name in shipped())
+    parts = {
+        "recipes": "| name | what it compares |\n| --- | --- |\n" + listed + "\n",
+        "settings": tables_of(RECIPE, {}, "what it is"),
+    }
+    for name, made in parts.items():
+        start, end = text.index(f"<!-- {name}"), text.index(f"<!-- end of {name}")
+        text = text[: text.index("\n", start) + 1] + "\n" + made + text[end:]
+    return text
+
+
 PAGES = {
     "methods.md": methods_page,
+    "compare.md": comparing_page,
     "training.md": training_page,
     "results.md": stored.results_page,
     "../README.md": stored.readme,

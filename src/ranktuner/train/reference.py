@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
@@ -14,10 +15,20 @@ from ranktuner.train.config import FLAGS, TrainConfig
 def settings_tables() -> str:
     """Return one markdown table a section of the configuration."""
     flags = {path: f"--{flag.replace('_', '-')}" for flag, path in FLAGS.items()}
+    return tables_of([("", TrainConfig), *_sections()], flags, "what it does, and whose default it is")
+
+
+def tables_of(sections: Sequence[tuple[str, type[BaseModel]]], flags: Mapping[str, str], head: str) -> str:
+    """Return one markdown table a section.
+
+    Args:
+        sections: name ("" for the top level) and schema.
+        flags: dotted name of a setting -> its flag on the command line.
+        head: of the last column.
+    """
     parts: list[str] = []
-    sections: list[tuple[str, type[BaseModel]]] = [("", TrainConfig), *_sections()]
     for name, schema in sections:
-        parts += [f"### {name or 'top level'}", "", "| setting | default | what it does, and whose default it is |"]
+        parts += [f"### {name or 'top level'}", "", f"| setting | default | {head} |"]
         parts.append("| --- | --- | --- |")
         for key, field in schema.model_fields.items():
             if _section(field.annotation):
