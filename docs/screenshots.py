@@ -37,6 +37,12 @@ TOKENS = """
 """
 SHOTS: dict[str, tuple[int, int, str, str]] = {
     "overview-light": (1360, 900, "light", "scrollTo(0, 0)"),
+    "comparison-light": (
+        1360,
+        900,
+        "light",
+        "(document.querySelector('#comparison') || document.body).scrollIntoView()",
+    ),
     "tokens-light": (1360, 900, "light", TOKENS.format(signal="indicator", down=100)),
     "tokens-dark": (1360, 900, "dark", TOKENS.format(signal="entropy_bits", down=100)),
     "diagnostics-light": (1360, 900, "light", "document.querySelector('#diagnostics').scrollIntoView()"),

@@ -13,7 +13,7 @@ import pytest
 from ranktuner.findings import Finding
 from ranktuner.report import build, read, write
 from ranktuner.report.comparison import mark, reading, tables
-from ranktuner.report.figures.comparison import figures, side
+from ranktuner.report.figures.comparison import figures, place, side
 from ranktuner.report.writing import interval, num
 
 
@@ -147,6 +147,22 @@ def test_one_k_is_points_and_several_are_curves(finding: Finding) -> None:
     # Three rows were trained and evaluated; each has one difference of either kind.
     assert forest.table is not None
     assert len(forest.table.rows) == 6
+
+
+def test_a_row_has_one_colour_in_every_panel_and_a_stand_in_says_so(finding: Finding) -> None:
+    (curves, _) = figures(finding)
+    assert curves.key is not None
+    assert list(curves.key.names) == ["original", "sft", "dft", "Ours"], "talr has no numbers, so no colour"
+    assert curves.key.names["sft"] == 1
+    colours = {name: f"var(--c{slot})" for name, slot in curves.key.names.items()}
+    (lines,) = [layer for layer in curves.panels[0].spec["layer"] if "strokeDash" in layer["encoding"]]
+    scale = lines["encoding"]["color"]["scale"]
+    assert dict(zip(scale["domain"], scale["range"], strict=True)) == colours
+    small = {"model": "tiny/Qwen3-8B", "task": "gsm8k"}
+    assert [place(one) for one in (small, {**small, "model": "Qwen/Qwen3-8B"})] == [
+        "tiny/Qwen3-8B on gsm8k",
+        "Qwen3-8B on gsm8k",
+    ]
 
 
 def test_evaluations_that_are_compared_are_not_shown_twice(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from markupsafe import Markup, escape
 
 from ranktuner.findings import Finding
 from ranktuner.report.figures.base import Table
-from ranktuner.report.figures.comparison import at, place, side
-from ranktuner.report.sources import Located, short_name
+from ranktuner.report.figures.comparison import at, model_name, place, side
+from ranktuner.report.sources import Located
 from ranktuner.report.writing import interval, num, sentence, visible
 
 Record = Mapping[str, Any]
@@ -75,7 +75,7 @@ def _overview(model: str, mine: Sequence[Record]) -> Titled:
             cells.append(_score(at(row["pass_at_k"], table["k"])) if row else num(None))
         lines.append(cells)
     head = ["row", *(f"{table['task']}, pass@{table['k']}" for table in mine)]
-    return f"{short_name(model)}: all tasks", Table(head, lines), NOTHING
+    return f"{model_name(model)}: all tasks", Table(head, lines), NOTHING
 
 
 def _table(table: Record, k: int | None, finding: Finding) -> Titled:
@@ -158,7 +158,7 @@ def _seeds(score: Record | None) -> Markup:
 
 def _failed(failed: Sequence[Record]) -> Titled:
     lines = [
-        [one["label"], short_name(one["model"]), num(one["seed"], "exact"), one["stage"], one["error"]]
+        [one["label"], model_name(one["model"]), num(one["seed"], "exact"), one["stage"], one["error"]]
         for one in failed
     ]
     note = Markup("The same command tries them again; what is finished is not made again.")

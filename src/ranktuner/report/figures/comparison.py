@@ -21,7 +21,12 @@ AGAINST = {"to_original": "less the original", "to_best": "less the best other"}
 
 def place(table: Record) -> str:
     """Return which model and task a table is about."""
-    return f"{short_name(table['model'])} on {table['task']}"
+    return f"{model_name(table['model'])} on {table['task']}"
+
+
+def model_name(model: str) -> str:
+    """Return the model's short name; one that stands in for another at a smaller scale keeps what says so."""
+    return model if model.startswith(("tiny/", "small/")) else short_name(model)
 
 
 def at(records: Iterable[Record], k: int | None) -> Record | None:
@@ -40,7 +45,7 @@ def figures(finding: Finding) -> list[Figure]:
     several = [table for table in tables if len(table["ks"]) > 1]
     single = [table for table in tables if len(table["ks"]) == 1]
     key = _key(tables)
-    names = list(key.names)
+    names = _last_original(key.names)
     made = []
     if several:
         caption = Markup(
@@ -59,9 +64,15 @@ def figures(finding: Finding) -> list[Figure]:
 
 
 def _key(tables: Sequence[Record]) -> Key:
-    """Return the place of every row that has numbers; the original comes last, so that it takes no method's colour."""
+    """Return the place of every row that has numbers, in the order of the rows."""
     labels = dict.fromkeys(row["name"] for table in tables for row in _scores(table))
-    return Key(slots(sorted(labels, key=lambda label: label == "original")))
+    place = slots(_last_original(labels))
+    return Key({label: place[label] for label in labels})
+
+
+def _last_original(labels: Iterable[str]) -> list[str]:
+    """Return the order in which colours are given: the original comes last, so that it takes no method's."""
+    return sorted(labels, key=lambda label: label == "original")
 
 
 def _scored(
