@@ -115,3 +115,16 @@ def test_a_missing_task_file_or_data_file_is_named(tmp_path: Path) -> None:
 def test_empty_data_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"own\.jsonl is empty; expected a row for each problem"):
         task(make(tmp_path, 'name = "x"\ndata = "own.jsonl"', [])).load()
+
+
+def test_the_file_a_task_names_goes_before_a_data_folder_that_holds_another_of_that_name(tmp_path: Path) -> None:
+    own, other = tmp_path / "own", tmp_path / "other"
+    own.mkdir()
+    other.mkdir()
+    toml = 'name = "physics"\ndata = "own.jsonl"\ngrader = "math"\nquestion = "q"\nanswer = "gold"\n'
+    path = make(own, toml, [{"q": "1 + 1?", "gold": "2"}])
+    make(other, toml, [{"q": "2 + 2?", "gold": "4"}])
+    for data_dir in (None, other, tmp_path):
+        assert [p.gold for p in task(str(path)).load(data_dir).problems] == ["2"]
+    (own / "own.jsonl").unlink()
+    assert [p.gold for p in task(str(path)).load(other).problems] == ["4"]

@@ -100,7 +100,11 @@ def _trainer(
     job: Job, metrics: MetricsFile | None, display: Display, model: Any, plan: Plan, arguments: Any, tokenizer: Any
 ) -> Trainer:
     from datasets import Dataset
+    from datasets.table import InMemoryTable
 
+    # TRL wants to look at one example; the real ones come from our loader. Its fingerprint is given, since finding one
+    # pickles the data, which fails beside some builds of pyarrow.
+    example = Dataset(InMemoryTable.from_pydict({"input_ids": [[0]], "labels": [[-100]]}), fingerprint="example")
     return Trainer(
         job=job,
         metrics=metrics,
@@ -109,8 +113,7 @@ def _trainer(
         method=plan.method,
         args=arguments,
         processing_class=tokenizer,
-        # TRL wants to look at one example; the real ones come from our loader.
-        train_dataset=Dataset.from_list([{"input_ids": [0], "labels": [-100]}]),
+        train_dataset=example,
         data_collator=_unused_collator,
     )
 

@@ -131,7 +131,7 @@ class Task:
     note: str = ""
     """Where protocol and choices come from."""
     folder: Path | None = None
-    """Where a user's own task keeps its data; a data folder given to `load` goes before it."""
+    """Where a user's own task keeps its data; what it names there goes before a data folder given to `load`."""
 
     def messages(self, problem: Problem) -> list[dict[str, str]]:
         """Return the chat messages that put the problem to a model with a chat template."""
@@ -143,7 +143,7 @@ class Task:
         return fill(self.prompt.plain, problem)
 
     def load(self, data_dir: str | Path | None = None, *, check: bool = True) -> Loaded:
-        """Read the problems from `data_dir`; when it is None from a user's own file, or from the hub.
+        """Read the problems: from the file that a user's own task names, else from `data_dir`, else from the hub.
 
         Every gold is put to the task's own grader (remembered by checksum); one that is not accepted against itself is
         named in the report, never dropped: dropping it would move the denominator.
@@ -157,7 +157,8 @@ class Task:
         """
         from ranktuner.evals.tasks.loading import load
 
-        return load(self, Path(data_dir) if data_dir is not None else self.folder, check=check)
+        own = self.folder is not None and any((self.folder / name).is_file() for name in self.source.files)
+        return load(self, self.folder if own or data_dir is None else Path(data_dir), check=check)
 
 
 def fill(template: str, problem: Problem) -> str:
