@@ -12,12 +12,20 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from ranktuner.compare import ready as readiness
 from ranktuner.compare.cells import Cells, Entry
 from ranktuner.compare.planning import print_plan
 from ranktuner.compare.recipe import Recipe, make_recipe, read_recipe, shipped
 from ranktuner.compare.scale import scaled
 from ranktuner.compare.store import BusyError, Store
-from ranktuner.errors import InputError, NonFiniteError, RankTunerError
+from ranktuner.errors import (
+    DataError,
+    InputError,
+    MissingExtraError,
+    NonFiniteError,
+    RankTunerError,
+    UnsupportedError,
+)
 
 TRAIN = {"data": {"source": ["problems"]}, "optimizer": {"epochs": 2}}
 
@@ -140,6 +148,7 @@ def test_every_recipe_keeps_its_rows_and_tasks_at_every_scale(name: str, scale: 
         ({"eval": {"tasks": ["gsm8k"], "data_dir": "."}}, "holds none of gsm8k/test.jsonl"),
         ({"train": {"data": {"source": ["nowhere.jsonl"]}}}, "nowhere.jsonl: there is no such file or folder"),
         ({"diagnose": {"kind": "tokens", "data": "problems", "methods": ["x"]}}, "unknown method 'x'"),
+        ({"eval": {"tasks": ["humaneval"], "k": [1, 11]}}, "eval.k has 11 and humaneval has n = 10 samples"),
         ({"grid": {"learning_rates": [1e-3], "held_out": "problems"}}, "problems.held_out is 0; set how many"),
     ],
     ids=lambda value: "" if isinstance(value, dict) else value[:20],
@@ -149,6 +158,50 @@ def test_what_cannot_work_is_refused_before_anything_runs(change: Any, message: 
         Cells(recipe(**change), Store(tmp_path)).check()
     assert message in str(caught.value)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_paper_file_with_a_missing_number_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    (tmp_path / "paper.toml").write_text(
+        'title = "P"\n[[table]]\nid = "main"\ncolumns = ["gsm8k pass@1", "gsm8k pass@8"]\n'
+        'rows = [{label = "SFT", method = "sft", values = [60.0]}]\n'
+    )
+    (tmp_path / "mine.toml").write_text(
+        'name = "mine"\nmodels = ["tiny"]\npaper = "paper.toml"\n[eval]\ntasks = ["gsm8k"]\n'
+    )
+    made = read_recipe(tmp_path / "mine.toml")
+    with pytest.raises(DataError, match="row 'SFT', column 'gsm8k pass@8': a number is missing"):
+        Cells(made, Store(tmp_path / "cells")).check()
+    (tmp_path / "paper.toml").unlink()
+    with pytest.raises(DataError, match=r"paper\.toml: there is no such file of the paper's numbers"):
+        Cells(made, Store(tmp_path / "cells")).check()
+
+
+@pytest.mark.parametrize(
+    ("change", "absent", "message"),
+    [
+        ({"eval": {"tasks": ["problems"], "generator": "vllm"}}, "vllm", r"eval\.generator=transformers, slowly"),
+        ({}, "trl", "Training the rows of a recipe needs the package 'trl'"),
+        ({}, "math_verify", r"Grading mathematics needs .* pip install 'ranktuner\[eval\]'"),
+        ({}, "altair", "The report needs the package 'altair'"),
+    ],
+)
+def test_a_machine_that_cannot_do_it_says_so_before_the_first_cell(
+    change: dict[str, Any], absent: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readiness, "find_spec", lambda name: None if name == absent else name)
+    with pytest.raises(MissingExtraError, match=message):
+        readiness.ready(Cells(recipe(**change), Store(tmp_path)), report=True)
+
+
+def test_code_without_a_sandbox_is_refused_with_the_setting_that_allows_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ranktuner.evals.sandbox.bubblewrap_or_reason", lambda: "bubblewrap (bwrap) is not installed")
+    made = scaled(read_recipe("code"), "tiny")
+    with pytest.raises(
+        UnsupportedError, match=r"tasks humaneval, humaneval\+: no sandbox .*--set eval.allow_unsafe=true"
+    ):
+        readiness.ready(Cells(made, Store(tmp_path)), report=True)
 
 
 def test_only_takes_rows_by_their_labels(tmp_path: Path) -> None:

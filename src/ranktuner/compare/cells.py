@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ranktuner.compare.jobs import DiagnoseJob, EvalJob, HeldOutJob, ModelJob, ProblemsJob, TaskJob, TrainJob
+from ranktuner.compare.paper import read_paper
 from ranktuner.compare.parts import PROBLEMS, DiagnoseConfig, EvalConfig, MethodRow
 from ranktuner.compare.places import Cell, Place, content_of, data_place, model_place
 from ranktuner.compare.recipe import ORIGINAL, Recipe
@@ -84,6 +85,16 @@ class Cells:
         for one in self.recipe.diagnose:
             for spec in self._methods_of(one):
                 method(spec)
+        for section in self.recipe.eval:
+            for name in section.tasks:
+                n = self.samples(section, name)
+                if section.k and max(section.k) > n:
+                    raise InputError(
+                        f"eval.k has {max(section.k)} and {self.task(name)[2]} has n = {n} samples a problem; "
+                        "pass@k needs at least k: set eval.n"
+                    )
+        if file := self.recipe.paper_file():
+            read_paper(file)
         list(self.entries())
 
     def entries(self) -> Iterator[Entry]:
@@ -153,6 +164,17 @@ class Cells:
             return Place("problems.toml", self.problems), None, PROBLEMS
         found = task(name)
         return Place(name, identity=found.name), found, found.name
+
+    def grader(self, name: str) -> str:
+        """Return the name of a task's grader."""
+        public = self.task(name)[1]
+        return public.grader if public else "math"
+
+    def samples(self, section: EvalConfig, name: str) -> int:
+        """Return how many samples of each problem an evaluation draws."""
+        public = self.task(name)[1]
+        # Generated tasks are written with n = 8.
+        return section.n or (public.n if public else 8)
 
     def _data_cells(self, model: str) -> Iterator[Entry]:
         if model == self.recipe.models[0]:
@@ -276,8 +298,8 @@ class Cells:
         """Return the cell of one evaluation."""
         where, public, title = self.task(name)
         drawn = public.decoding if public else None
-        # Generated tasks are written with n = 8, temperature 1 and 160 new tokens.
-        n = section.n or (public.n if public else 8)
+        n = self.samples(section, name)
+        # Generated tasks are written with temperature 1 and 160 new tokens.
         facts = {
             "model": place.facts,
             "task": title,

@@ -34,7 +34,10 @@ class Looking:
             return {}
         self.worker.release()
         if kind == "inference-entropy":
+            from ranktuner.diagnostics.inference_entropy import inference_entropy
+
             tables = self._sample_tables()
+            inference_entropy(tables).save(self.folder / FINDING)
         elif kind == "noise":
             tables = {"noise": None}
             self._noise().save(self.folder / FINDING)
@@ -100,7 +103,7 @@ class Looking:
         return noise(tables, list(self.job.methods))
 
     def _sample_tables(self) -> dict[str, Any]:
-        """A token table of the samples of each task; rows are joined into a Finding when all are there."""
+        """A token table of the samples of each task; the rows of the recipe are put side by side in the end."""
         from ranktuner.diagnostics.making import sample_table
         from ranktuner.evals.journal import read_header
         from ranktuner.evals.plan import file_name, files_of

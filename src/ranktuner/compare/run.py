@@ -22,6 +22,7 @@ from ranktuner.compare.collect import collect, failures
 from ranktuner.compare.folder import claim, write_manifest
 from ranktuner.compare.places import Cell
 from ranktuner.compare.planning import print_plan
+from ranktuner.compare.ready import ready
 from ranktuner.compare.recipe import Recipe, make_recipe, read_recipe
 from ranktuner.compare.scale import FULL, scaled
 from ranktuner.compare.store import BusyError, Store
@@ -96,6 +97,7 @@ def compare(
     if plan:
         print_plan(todo, Console(quiet=quiet))
         return Comparison(folder, None)
+    ready(todo, report and not cell)
     runner = Runner(todo, console, quiet)
     if cell:
         runner.run_keys(cell)

@@ -46,6 +46,10 @@ class Worker:
 
     def _by_kind(self, cell: Cell, folder: Path) -> Facts:
         job = cell.job
+        if cell.kind in ("model", "train", "eval", "diagnose"):
+            from ranktuner.train.launch import quiet_libraries
+
+            quiet_libraries()
         if isinstance(job, ModelJob):
             return _make_model(job, folder)
         if isinstance(job, ProblemsJob):
@@ -201,9 +205,7 @@ class Worker:
             made: Any = VllmGenerator.load(path, dtype=c.dtype)
         else:
             from ranktuner.evals.generators.hf import TransformersGenerator
-            from ranktuner.train.launch import quiet_libraries
 
-            quiet_libraries()
             made = TransformersGenerator.load(path, dtype=c.dtype, batch=c.batch)
         self._loaded = (key, made)
         return made
