@@ -59,6 +59,24 @@ def test_noise() -> None:
     assert told == set(by_name)
 
 
+def test_noise_by_length_and_place() -> None:
+    text = " ".join((ROOT / "docs/diagnostics.md").read_text(encoding="utf-8").split())
+    by_name = {score["name"]: score for score in stored("docs/results/diagnostics/noise-split.json")["scores"]}
+
+    def shares(name: str, key: str) -> list[str]:
+        return [f"{100 * one['token_recall']:.0f}" for one in by_name[name][key]]
+
+    said = {}
+    for name, words in (("probability", "-ln p is"), ("inverse-indicator", "1/I"), ("entropy", "entropy")):
+        *first, last = shares(name, "recall_by_length")
+        said[name] = f"{words} {', '.join(first)} and {last} %"
+    assert "the recall of {probability}, that of {inverse-indicator}, that of {entropy}".format(**said) in text
+    first, _, last = shares("probability", "recall_by_depth")
+    assert f"recall of -ln p is {first} % over its first five tokens, {last} % from the sixteenth on" in text
+    assert [one["up_to"] for one in by_name["entropy"]["recall_by_length"]] == [12, 18, 25, None]
+    assert [one["up_to"] for one in by_name["entropy"]["recall_by_depth"]] == [5, 15, None]
+
+
 def test_tightness() -> None:
     sets = {one["name"]: one for one in stored("docs/results/diagnostics/tightness.json")["sets"]}
     name, told = "", 0
