@@ -64,11 +64,12 @@ def test_sequences_packed_into_a_row(labels: Grid, data: st.DataObject) -> None:
     assert listed(labels, position_ids=torch.tensor(positions)) == want
     assert listed(labels, seq_idx=torch.tensor(sequence)) == want
     # sequence numbers: equal within a sequence, different between them and between rows
-    got = supervised(torch.tensor(labels), position_ids=torch.tensor(positions))
-    names = {}
-    for (b, t, _), number in zip(want, got.seq.tolist(), strict=True):
-        assert names.setdefault((b, sequence[b][t]), number) == number
-    assert len(set(names.values())) == len(names)
+    for how in ({"position_ids": torch.tensor(positions)}, {"seq_idx": torch.tensor(sequence)}):
+        got = supervised(torch.tensor(labels), **how)
+        names = {}
+        for (b, t, _), number in zip(want, got.seq.tolist(), strict=True):
+            assert names.setdefault((b, sequence[b][t]), number) == number
+        assert len(set(names.values())) == len(names)
 
 
 def test_position_ids_of_one_row_serve_all() -> None:
