@@ -1,4 +1,4 @@
-"""Whether this machine can do a recipe at all: packages and a sandbox, asked before the first cell and not hours later."""
+"""Whether this machine can do a recipe at all: packages and a sandbox, asked before the first cell."""
 
 from __future__ import annotations
 
