@@ -1,10 +1,11 @@
 """Training against TRL's SFTTrainer and a plain loop: supervised tokens per second and peak memory, in one run.
 
-Each contender trains SmolLM2-135M-Instruct in fp32 on the same rows with the same global batch, in a process of its
-own, one after another. `trl` is SFTTrainer(loss_type="nll") as it comes; `trl-same` gets our micro-batches (padded) and
-no gradient checkpointing; `dense` is a plain transformers loop on these same batches; `sft` and `ranktuner` are ours.
-The first step warms up and is not counted. Seconds are told twice: by the clock, and of the processor, which other work
-on the machine disturbs less.
+The contenders train SmolLM2-135M-Instruct in fp32 on 256 GSM8K rows with the same global batch. `trl` is
+SFTTrainer(loss_type="nll") as it comes; `trl-same` gets our micro-batches (padded) and no gradient checkpointing;
+`dense` is a plain transformers loop on these same batches; `sft` and `ranktuner` are ours. They are measured in pairs:
+two processes take turns, one optimiser step here and one there, so whatever slows the machine slows both; the first
+step of each warms up and is not counted. Seconds are told by the clock and of the processor. A pair is stored as soon
+as it is measured, and a later call of the same settings goes on with those that are missing.
 
     python benchmarks/train_vs_trl.py --data data/gsm8k/train.jsonl     # stores benchmarks/results/train_vs_trl.json
 """
@@ -30,23 +31,29 @@ LIMITS = {"trl": 2.2, "trl-same": 1.5, "dense": 1.4, "sft": 0.98}
 
 
 class Clock:
-    """Seconds and supervised tokens of every step but the first."""
+    """Seconds and supervised tokens of every step but the first, each step taken when it is this process's turn."""
 
     def __init__(self) -> None:
-        self.marks: list[tuple[float, float]] = []
+        self.seconds: list[float] = []
+        self.cpu_seconds: list[float] = []
+        self.turn()
+
+    def turn(self) -> None:
+        """Wait for the other to finish its step."""
+        print("ready", flush=True)
+        sys.stdin.readline()
+        self._wall, self._cpu = time.perf_counter(), time.process_time()
 
     def mark(self) -> None:
-        self.marks.append((time.perf_counter(), time.process_time()))
+        self.seconds.append(time.perf_counter() - self._wall)
+        self.cpu_seconds.append(time.process_time() - self._cpu)
+        self.turn()
 
-    def result(self, tokens: list[int]) -> dict[str, float]:
-        (wall, cpu), (wall_end, cpu_end) = self.marks[0], self.marks[-1]
-        counted = sum(tokens[1:])
+    def result(self, tokens: list[int]) -> dict[str, Any]:
         return {
-            "tokens": counted,
-            "seconds": round(wall_end - wall, 2),
-            "cpu_seconds": round(cpu_end - cpu, 2),
-            "tokens_per_s": round(counted / (wall_end - wall), 2),
-            "tokens_per_cpu_s": round(counted / (cpu_end - cpu), 2),
+            "tokens": tokens[1 : len(self.seconds)],
+            "seconds": [round(x, 2) for x in self.seconds[1:]],
+            "cpu_seconds": [round(x, 2) for x in self.cpu_seconds[1:]],
             "peak_mib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
         }
 
@@ -57,7 +64,7 @@ def prepared(args: argparse.Namespace, method: str, output: str) -> tuple[Any, A
     from ranktuner.train.plan import prepare
 
     flags = {"model": args.model, "data": args.source, "method": method, "output": output, "dtype": "fp32"}
-    flags |= {"global_batch": args.batch, "micro_batch": args.micro}
+    flags |= {"global_batch": args.batch, "micro_batch": args.micro, "max_steps": args.steps}
     config = read_config(flags=flags, sets=[f"data.limit={args.rows}", "checkpoint.every=1000000"])
     return config, prepare(config)
 
@@ -114,7 +121,7 @@ def trl_as_it_comes(args: argparse.Namespace) -> dict[str, float]:
         clock, tokens = Clock(), []
         arguments = trl.SFTConfig(
             output, loss_type="nll", per_device_train_batch_size=args.micro, max_length=2048, learning_rate=5e-5,
-            gradient_accumulation_steps=args.batch // args.micro, num_train_epochs=1, bf16=False, use_cpu=True,
+            gradient_accumulation_steps=args.batch // args.micro, max_steps=args.steps, bf16=False, use_cpu=True,
             report_to="none", save_strategy="no", logging_strategy="no", disable_tqdm=True,
         )  # fmt: skip
 
@@ -198,13 +205,54 @@ def measure(args: argparse.Namespace) -> dict[str, float]:
     }[args.contender]()
 
 
-def ratios(found: dict[str, dict[str, float]], by: str) -> dict[str, float]:
-    """How many times as fast ours is; the method for ours against our own sft, our sft against the others."""
+def pair(args: argparse.Namespace, mine: str, other: str) -> dict[str, Any]:
+    """Measure two contenders in turns; which of them comes first changes with every step."""
+    command = [sys.executable, __file__, "--data", args.data]
+    command += [f"--{key}={getattr(args, key)}" for key in ("rows", "batch", "micro", "steps", "model")]
+    two = [
+        subprocess.Popen([*command, "--contender", name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for name in (mine, other)
+    ]
+    for process in two:
+        hear(process, "ready")
+    for step in range(args.steps):
+        for process in two if step % 2 == 0 else two[::-1]:
+            assert process.stdin is not None
+            process.stdin.write("\n")
+            process.stdin.flush()
+            hear(process, "ready")
+    measured = [json.loads(hear(process, "{", go=True)) for process in two]
+    for process in two:
+        process.wait()
     return {
-        name: round(found["ranktuner" if name == "sft" else "sft"][by] / found[name][by], 3)
-        for name in LIMITS
-        if name in found
+        "contenders": [mine, other],
+        "measured": measured,
+        **ratios(*measured),
+        "load": round(os.getloadavg()[0], 2),
     }
+
+
+def hear(process: subprocess.Popen[str], word: str, go: bool = False) -> str:
+    """Read a process's output up to a line that begins with `word`; `go` first ends its last turn."""
+    assert process.stdout is not None
+    if go:
+        assert process.stdin is not None
+        process.stdin.close()
+    for line in process.stdout:
+        if line.startswith(word):
+            return line
+    raise SystemExit(f"a contender ended before it said {word!r} (exit status {process.wait()})")
+
+
+def ratios(mine: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """How many times as many supervised tokens per second the first of the two trains, in all and step by step."""
+    found: dict[str, Any] = {}
+    for name, key in (("clock", "seconds"), ("cpu", "cpu_seconds")):
+        speed = [sum(m["tokens"]) / sum(m[key]) for m in (mine, other)]
+        steps = [[t / s for t, s in zip(m["tokens"], m[key], strict=True)] for m in (mine, other)]
+        found[f"times_as_fast_by_{name}"] = round(speed[0] / speed[1], 3)
+        found[f"of_each_step_by_{name}"] = [round(a / b, 3) for a, b in zip(*steps, strict=True)]
+    return {**found, "share_of_peak_memory": round(mine["peak_mib"] / other["peak_mib"], 3)}
 
 
 def main() -> int:
@@ -213,8 +261,9 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=256)
     parser.add_argument("--batch", type=int, default=16, help="sequences of one optimiser step (default 16)")
     parser.add_argument("--micro", type=int, default=8, help="sequences of one forward pass (default 8)")
+    parser.add_argument("--steps", type=int, default=4, help="optimiser steps, the first to warm up (default 4)")
     parser.add_argument("--model", help="model folder (default: SmolLM2-135M-Instruct from its PyPI wheel)")
-    parser.add_argument("--only", nargs="*", default=CONTENDERS, choices=CONTENDERS)
+    parser.add_argument("--only", nargs="*", default=list(LIMITS), choices=LIMITS, help="measure against these alone")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "train_vs_trl.json")
     parser.add_argument("--contender", choices=CONTENDERS, help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -225,40 +274,39 @@ def main() -> int:
     if args.contender:
         print(json.dumps(measure(args)))
         return 0
-    found: dict[str, dict[str, float]] = {}
-    for name in args.only:
-        command = [sys.executable, __file__, "--contender", name, "--data", args.data]
-        command += [f"--{key}={getattr(args, key)}" for key in ("rows", "batch", "micro", "model")]
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-        found[name] = json.loads(done.stdout.splitlines()[-1])
-        print(name, found[name], flush=True)
-    store(args, found)
+    head = frame(args)
+    pairs = stored(args.out, head)
+    for other in args.only:
+        if other not in pairs:
+            pairs[other] = {"at_least": LIMITS[other], **pair(args, "ranktuner" if other == "sft" else "sft", other)}
+            print(other, json.dumps(pairs[other]), flush=True)
+            args.out.parent.mkdir(parents=True, exist_ok=True)
+            args.out.write_text(json.dumps({**head, "against": pairs}, indent=1) + "\n")
     return 0
 
 
-def store(args: argparse.Namespace, found: dict[str, dict[str, float]]) -> None:
+def frame(args: argparse.Namespace) -> dict[str, Any]:
+    """What was measured, and on what: results are put together only where all of it agrees."""
     from ranktuner.findings import provenance
 
     cpu = next((line for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line), "unknown")
-    result = {
+    return {
         "benchmark": "train_vs_trl",
-        "settings": {key: getattr(args, key) for key in ("rows", "batch", "micro")}
-        | {"dtype": "fp32", "method": METHOD},
-        "contenders": found,
-        "times_as_fast_by_cpu": ratios(found, "tokens_per_cpu_s"),
-        "times_as_fast_by_clock": ratios(found, "tokens_per_s"),
-        "limits": LIMITS,
+        "settings": {key: getattr(args, key) for key in ("rows", "batch", "micro", "steps")}
+        | {"model": "SmolLM2-135M-Instruct", "dtype": "fp32", "method": METHOD},
         "hardware": {
             "cpu": cpu.split(":")[-1].strip(),
             "threads": int(os.environ.get("OMP_NUM_THREADS", os.cpu_count() or 1)),
-            "load": [round(x, 2) for x in os.getloadavg()],
         },
-        **provenance(),
+        **{key: value for key, value in provenance().items() if key != "command"},
     }
-    result["command"] = "benchmarks/train_vs_trl.py"
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    args.out.write_text(json.dumps(result, indent=1) + "\n")
-    print(json.dumps({k: result[k] for k in ("times_as_fast_by_cpu", "times_as_fast_by_clock", "limits")}, indent=1))
+
+
+def stored(path: Path, head: dict[str, Any]) -> dict[str, Any]:
+    """What an earlier call of the same settings, machine and versions has measured."""
+    before = json.loads(path.read_text()) if path.exists() else {}
+    same = all(before.get(key) == head[key] for key in ("settings", "hardware", "versions"))
+    return dict(before["against"]) if same else {}
 
 
 if __name__ == "__main__":

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ranktuner.errors import InputError, UnsupportedError
+from ranktuner.errors import InputError, RankTunerError, UnsupportedError
 from ranktuner.train.config import make_config
-from ranktuner.train.folder import RunFolder, cannot_save
+from ranktuner.train.folder import RunFolder, saving
 
 CONFIG = make_config({"model": {"path": "m"}, "data": {"source": "d"}}).model_dump(mode="json")
 
@@ -38,6 +38,8 @@ def test_what_is_not_this_run_is_refused(tmp_path: Path) -> None:
     (tmp_path / "other" / "thesis.tex").write_text("years of work")
     with pytest.raises(InputError, match=r"not empty and holds no run of ours .* another --output"):
         RunFolder(tmp_path / "other").claim(CONFIG, "f", True)
+    with pytest.raises(InputError, match=r"thesis\.tex: a file, not a folder; choose another --output"):
+        RunFolder(tmp_path / "other" / "thesis.tex").claim(CONFIG, "f", False)
     run_folder(tmp_path / "run", "failed: x")
     with pytest.raises(InputError, match=r"holds a run already \(failed: x, started then\); go on with --resume"):
         RunFolder(tmp_path / "run").claim(CONFIG, "f", False)
@@ -86,10 +88,19 @@ def test_metrics_end_where_the_run_goes_on(tmp_path: Path) -> None:
     assert [json.loads(line)["step"] for line in folder.metrics.read_text().splitlines()] == [1, 2, 2]
 
 
+def test_a_finished_run_keeps_its_metrics_when_its_checkpoints_are_gone(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path / "run", "finished")
+    folder.metrics.write_text('{"step": 1}\n{"step": 2}\n')
+    assert folder.claim(CONFIG, "f", True).finished
+    assert len(folder.metrics.read_text().splitlines()) == 2
+
+
 def test_a_failed_save_says_what_is_still_there(tmp_path: Path) -> None:
     folder = run_folder(tmp_path / "run", steps=(2,))
-    text = str(cannot_save(OSError(28, "No space left on device"), folder, 5))
-    assert "checkpoint of step 5 could not be written ([Errno 28] No space left on device" in text
+    with pytest.raises(RankTunerError) as caught, saving("the checkpoint of step 5", folder):
+        raise OSError(28, "No space left on device")
+    text = str(caught.value)
+    assert "the checkpoint of step 5 could not be written ([Errno 28] No space left on device" in text
     assert "the last good checkpoint is" in text
     assert "step-2" in text
     assert "--resume" in text

@@ -222,6 +222,45 @@ def test_a_full_disk_keeps_the_last_good_checkpoint(folder: Path) -> None:
     assert (output / "model" / "model.safetensors").exists()
 
 
+@pytest.mark.parametrize(
+    ("limit", "what"), [(20_000, "the trained model could not be written"), (150, "metrics.jsonl (step 1) could not")]
+)
+def test_a_disk_that_is_full_elsewhere_is_said_too(
+    folder: Path, limit: int, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"full-{limit}"
+    steps = {"max_steps": 2, "save_every": 2}
+    if limit == 20_000:  # everything is trained and saved but the result
+        runs.run(folder, name, **steps)
+        shutil.rmtree(folder / name / "model")
+        record = (folder / name / "run.json").read_text().replace('"outcome": "finished"', '"outcome": "running"')
+        (folder / name / "run.json").write_text(record)
+
+    def go() -> None:
+        import ranktuner.train.trainer as trainer
+
+        tell = trainer.Trainer._tell
+        if limit == 150:  # full from the first line on
+            monkeypatch.setattr(trainer.Trainer, "_tell", lambda *a: (_limit(limit), tell(*a))[1])
+        else:
+            _limit(limit)
+        try:
+            runs.run(folder, name, resume=True, **steps)
+        except RankTunerError as error:
+            (folder / "said").write_text(str(error)[:limit])
+
+    assert in_child(go) == 0
+    assert what in (folder / "said").read_text()
+    runs.run(folder, name, resume=True, **steps)
+    assert json.loads((folder / name / "run.json").read_text())["outcome"] == "finished"
+    assert (folder / name / "model" / "model.safetensors").exists()
+    assert [line["step"] for line in runs.lines(folder / name)] == [1, 2]
+
+
+def _limit(size: int) -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+
 def test_a_loss_that_is_not_finite_names_its_rows_and_keeps_the_checkpoint(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(NonFiniteError) as caught:
         runs.run(folder, "burst", ("optimizer.warmup_ratio=0",), learning_rate=1e30, max_steps=6, save_every=1)

@@ -15,7 +15,8 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,8 @@ class RunFolder:
 
     def check(self, resume: bool) -> None:
         """Refuse a folder that holds something else, or a run that nobody asked to go on with."""
+        if self.path.exists() and not self.path.is_dir():
+            raise InputError(f"{self.path}: a file, not a folder; choose another --output")
         record = self.record()
         if record is None and self.path.is_dir() and any(self.path.iterdir()):
             raise InputError(
@@ -101,8 +104,9 @@ class RunFolder:
                 f"{self.path}: its checkpoints come from another configuration ({'; '.join(differences)}); "
                 "give the same settings to --resume, or choose another --output"
             )
-        finished = record.get("outcome") == "finished"
-        if config["sharding"] == "native" and not finished:
+        if record.get("outcome") == "finished":
+            return Claim(0, None, True)
+        if config["sharding"] == "native":
             raise UnsupportedError(
                 f"{self.path}: sharding=native cannot save its optimiser, so there is no checkpoint to resume from; "
                 "start again in another --output, or use sharding=accelerate"
@@ -110,7 +114,7 @@ class RunFolder:
         last = self.last_checkpoint()
         step = int(last.name.removeprefix("step-")) if last else 0
         self.truncate_metrics(step)
-        return Claim(step, str(last) if last else None, finished)
+        return Claim(step, str(last) if last else None, False)
 
     def last_checkpoint(self) -> Path | None:
         """Return the checkpoint of the highest step."""
@@ -191,14 +195,29 @@ def sync(folder: Path) -> None:
                 os.fsync(handle.fileno())
 
 
-def cannot_save(error: Exception, folder: RunFolder, step: int) -> RankTunerError:
-    """Return the error for a save that failed, with what is still there and how to go on."""
-    free = shutil.disk_usage(folder.path).free / 2**20
+@contextmanager
+def saving(what: str, folder: RunFolder) -> Iterator[None]:
+    """Turn what a full or failing disk raises into an error that says what is still there and how to go on."""
+    try:
+        yield
+    except RankTunerError:
+        raise
+    except (OSError, RuntimeError, ValueError) as error:
+        raise _cannot_save(error, folder, what) from error
+    except Exception as error:
+        if type(error).__name__ != "SafetensorError":  # its own base class is Exception
+            raise
+        raise _cannot_save(error, folder, what) from error
+
+
+def _cannot_save(error: Exception, folder: RunFolder, what: str) -> RankTunerError:
+    there = next(place for place in (folder.path, *folder.path.absolute().parents) if place.exists())
+    free = shutil.disk_usage(there).free / 2**20
     last = folder.last_checkpoint()
     kept = f"the last good checkpoint is {last}" if last else "there is no earlier checkpoint"
     reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     return RankTunerError(
-        f"the checkpoint of step {step} could not be written ({reason}; {free:.0f} MiB free on the disk); {kept}; "
+        f"{what} could not be written ({reason}; {free:.0f} MiB free on the disk); {kept}; "
         "make room and go on with --resume"
     )
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import subprocess
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from ranktuner.errors import RankTunerError
 from ranktuner.findings import provenance
 from ranktuner.train.config import TrainConfig
-from ranktuner.train.folder import RunFolder
+from ranktuner.train.folder import RUN, RunFolder, saving
 from ranktuner.train.plan import Plan
 
 
@@ -47,13 +49,16 @@ class Recorder:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         if error is not None:
-            self.save(outcome=f"failed: {kind.__name__ if kind else ''}: {str(error)[:500]}", ended=now())
+            # A disk that is full is full here too: the error that ends the run is the one to read.
+            with suppress(RankTunerError):
+                self.save(outcome=f"failed: {kind.__name__ if kind else ''}: {str(error)[:500]}", ended=now())
 
     def save(self, **changes: Any) -> None:
         """Write run.json with these fields changed."""
         self._record.update(changes)
         if self._main:
-            self._folder.write_record(self._record)
+            with saving(f"{self._folder.path / RUN}", self._folder):
+                self._folder.write_record(self._record)
 
 
 def git_state(folder: Path | None = None) -> dict[str, Any] | None:

@@ -20,7 +20,7 @@ from ranktuner.errors import NonFiniteError
 from ranktuner.integrations.trl import SFTTrainer
 from ranktuner.train.card import write_card
 from ranktuner.train.config import TrainConfig
-from ranktuner.train.folder import STATE, RunFolder, cannot_save, write_json
+from ranktuner.train.folder import STATE, RunFolder, saving, write_json
 from ranktuner.train.launch import check_optimizer, check_sharding, on_main
 from ranktuner.train.loader import ROWS, Layout, MicroBatches, held_out
 from ranktuner.train.plan import Plan, Prepared
@@ -189,7 +189,8 @@ class Trainer(SFTTrainer):
     def _tell(self, record: dict[str, Any]) -> None:
         self.last_record = {**self.last_record, **record}
         if self._metrics_file is not None:
-            self._metrics_file.write(record)
+            with saving(f"{self.job.folder.metrics} (step {record['step']})", self.job.folder):
+                self._metrics_file.write(record)
         self._display.update(record)
         self.log({name: value for name, value in record.items() if name != "step"})
 
@@ -199,12 +200,12 @@ class Trainer(SFTTrainer):
         assert examples is not None
         total = torch.zeros(3, dtype=torch.float64)
         per_process = -(-len(examples) // self.args.world_size)
-        batches = list(
-            held_out(examples, self.job.plan.micro, self.job.layout, self.args.world_size, self.args.process_index)
-        )
-        # Sharded models need every process in every forward pass: one with fewer batches repeats its last, uncounted.
-        for at in range(-(-per_process // self.job.plan.micro)):
-            batch = dict(batches[min(at, len(batches) - 1)])
+        micro, layout = self.job.plan.micro, self.job.layout
+        batches = list(held_out(examples, micro, layout, self.args.world_size, self.args.process_index))
+        # Sharded models need every process in every forward pass: one with fewer batches repeats one, uncounted.
+        spare = batches[-1] if batches else next(held_out(examples, 1, layout, 1, 0))
+        for at in range(-(-per_process // micro)):
+            batch = dict(batches[at] if at < len(batches) else spare)
             batch.pop(ROWS)
             signals = self._score(batch)
             if at < len(batches):
@@ -229,25 +230,20 @@ class Trainer(SFTTrainer):
         if self.job.config.sharding == "native":
             return
         step, folder = self.state.global_step, self.job.folder
-        if self._metrics_file is not None:
-            self._metrics_file.sync()
         try:
-            self._saving = Path(on_main(lambda: str(folder.part())))
-            super()._save_checkpoint(model, trial)
-            written = self._saving / f"checkpoint-{step}"
-            context = self.attachment.method.context
-            state = {"log": self._log.state(), "method": context.state_dict() if context is not None else None}
-            self._wait()
-            if self.args.should_save:
-                write_json(written / STATE, {"step": step, **state})
-                folder.publish(written, step, self.job.config.checkpoint.keep)
-            self._wait()
-        except (OSError, RuntimeError, ValueError) as error:
-            raise cannot_save(error, folder, step) from error
-        except Exception as error:
-            if type(error).__name__ != "SafetensorError":  # its own base class is Exception
-                raise
-            raise cannot_save(error, folder, step) from error
+            with saving(f"the checkpoint of step {step}", folder):
+                if self._metrics_file is not None:
+                    self._metrics_file.sync()
+                self._saving = Path(on_main(lambda: str(folder.part())))
+                super()._save_checkpoint(model, trial)
+                written = self._saving / f"checkpoint-{step}"
+                context = self.attachment.method.context
+                state = {"log": self._log.state(), "method": context.state_dict() if context is not None else None}
+                self._wait()
+                if self.args.should_save:
+                    write_json(written / STATE, {"step": step, **state})
+                    folder.publish(written, step, self.job.config.checkpoint.keep)
+                self._wait()
         finally:
             self._saving = None
 
@@ -268,7 +264,7 @@ class Trainer(SFTTrainer):
         if self.is_fsdp_enabled:
             self.accelerator.state.fsdp_plugin.set_state_dict_type("FULL_STATE_DICT")
         part = folder.path / ".model.part"
-        try:
+        with saving("the trained model", folder):
             self.save_model(str(part), _internal_call=True)
             self._wait()
             if self.args.should_save:
@@ -276,8 +272,6 @@ class Trainer(SFTTrainer):
                 write_card(part, self.job.config, self.job.plan, self.last_record)
                 folder.publish_model(part)
             self._wait()
-        except OSError as error:
-            raise cannot_save(error, folder, self.state.global_step) from error
 
     def _wait(self) -> None:
         self.accelerator.wait_for_everyone()
