@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture(autouse=True)
 def blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks whatever the processor, and small ones, so that several are needed."""
-    monkeypatch.setattr(products, "_mkl_is_narrow", lambda: True)
+    monkeypatch.setattr(products, "mkl_is_narrow", lambda: True)
     monkeypatch.setattr(products, "BLOCK_BYTES", 4 * 40)
 
 
@@ -53,6 +53,6 @@ def test_the_loss_and_its_gradients_are_those_of_plain_products(method: str, mon
         return [loss.detach(), *torch.autograd.grad(loss, [h, w])]
 
     in_blocks = taken()
-    monkeypatch.setattr(products, "_mkl_is_narrow", lambda: False)
+    monkeypatch.setattr(products, "mkl_is_narrow", lambda: False)
     for block, plain in zip(in_blocks, taken(), strict=True):
         torch.testing.assert_close(block, plain, rtol=2e-5, atol=1e-6)

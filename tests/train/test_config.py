@@ -59,6 +59,7 @@ WRONG = {
     "value as section": (ASKED, ["seed.x=1", "seed=1", "seed.x=1"], "'seed' is a value, not a section"),
     "indivisible": ({**ASKED, "global_batch": 10, "micro_batch": 4}, [], "batch.size=10 is no multiple .* 8, 12"),
     "qlora without rank": (ASKED, ["lora.quantize=true"], "give the adapters a rank: --lora 16"),
+    "adapter settings without adapters": (ASKED, ["lora.alpha=8"], "lora.alpha has no effect without .*: --lora 16"),
     "qlora in fp32": ({**ASKED, "lora": 4, "dtype": "fp32"}, ["lora.quantize=true"], "set model.dtype to bf16"),
     "half of a pair": (ASKED, ["data.prompt_field=a"], "data.prompt_field and data.response_field go together"),
     "eval without data": (ASKED, ["telemetry.eval_every=5"], "telemetry.eval_every needs data"),

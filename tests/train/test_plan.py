@@ -111,6 +111,13 @@ def test_the_plan_counts_what_the_encoder_gives(model: Path, rows: Path) -> None
     assert any("sequences are cut at 40 tokens" in note for note in plan.notes)
 
 
+def test_steps_that_cut_the_epochs_short_are_said(model: Path, rows: Path) -> None:
+    config = read_config(flags={"model": str(model), "data": str(rows), "epochs": 3, "max_steps": 6, "global_batch": 4})
+    plan = prepare(config).plan
+    assert (plan.steps, plan.epochs) == (6, 0.2)
+    assert "max_steps=6 ends the run after 0.20 epochs, whatever epochs=3 says" in plan.notes
+
+
 def test_streamed_rows_give_the_examples_that_held_ones_do(model: Path, rows: Path) -> None:
     config = read_config(flags={"model": str(model), "data": str(rows)})
     encoder = make_encoder(config.data, prepare(config).tokenizer)

@@ -223,7 +223,7 @@ def test_a_full_disk_keeps_the_last_good_checkpoint(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit", "what"), [(20_000, "the trained model could not be written"), (150, "metrics.jsonl (step 1) could not")]
+    ("limit", "what"), [(20_000, "the trained model could not be written"), (150, "metrics.jsonl (step 1)")]
 )
 def test_a_disk_that_is_full_elsewhere_is_said_too(
     folder: Path, limit: int, what: str, monkeypatch: pytest.MonkeyPatch
@@ -247,7 +247,7 @@ def test_a_disk_that_is_full_elsewhere_is_said_too(
         try:
             runs.run(folder, name, resume=True, **steps)
         except RankTunerError as error:
-            (folder / "said").write_text(str(error)[:limit])
+            (folder / "said").write_text(str(error).replace(str(folder), "")[:limit])
 
     assert in_child(go) == 0
     assert what in (folder / "said").read_text()

@@ -163,7 +163,7 @@ def multiply(a: Tensor, b: Tensor, out: Tensor, *, add: bool = False) -> Tensor:
     Plain torch, but for fp32 on processors where MKL, which torch calls for it, keeps to half the width of their
     registers: there oneDNN is asked, block by block, since it cannot write into memory it is given.
     """
-    if not (a.dtype == torch.float32 and a.device.type == "cpu" and _mkl_is_narrow()):
+    if not (a.dtype == torch.float32 and a.device.type == "cpu" and mkl_is_narrow()):
         return out.addmm_(a, b) if add else torch.mm(a, b, out=out)
     # Blocks of rows, or of columns where those of b lie together: of others oneDNN takes a hundred times as long.
     wide = out.shape[1] > out.shape[0] and b.stride(0) == 1
@@ -178,7 +178,7 @@ def multiply(a: Tensor, b: Tensor, out: Tensor, *, add: bool = False) -> Tensor:
 
 
 @functools.cache
-def _mkl_is_narrow() -> bool:
+def mkl_is_narrow() -> bool:
     """Whether fp32 products run at half speed: MKL takes 512-bit instructions on Intel's processors only."""
     try:
         about = Path("/proc/cpuinfo").read_text(encoding="utf-8")

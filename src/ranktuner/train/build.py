@@ -11,6 +11,7 @@ from typing import Any
 from ranktuner.errors import UnsupportedError
 from ranktuner.train.config import TrainConfig
 from ranktuner.train.folder import RunFolder
+from ranktuner.train.linear import quicken
 from ranktuner.train.loader import Layout
 from ranktuner.train.loading import load_model, settle_attention
 from ranktuner.train.plan import Plan, Prepared
@@ -76,6 +77,8 @@ def build_trainer(
         tokenizer.pad_token = tokenizer.eos_token
     model = load_model(config, plan)
     apart = settle_attention(model, config)
+    if plan.device == "cpu" and not plan.bf16 and config.sharding == "none":
+        quicken(model)
     if not apart and config.model.attention != "auto":
         raise UnsupportedError(
             f"model.attention={config.model.attention} lets flattened sequences see each other; leave it at auto"

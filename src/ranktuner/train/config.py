@@ -169,6 +169,8 @@ class TrainConfig(Section):
     @model_validator(mode="after")
     def _no_conflicts(self) -> TrainConfig:
         lora, batch = self.lora, self.batch
+        if idle := sorted(lora.model_fields_set - {"rank", "quantize"}) if not lora.rank else []:
+            raise ValueError(f"lora.{idle[0]} has no effect without adapters; give them a rank: --lora 16")
         if lora.quantize and not lora.rank:
             raise ValueError("lora.quantize trains adapters over 4-bit weights; give the adapters a rank: --lora 16")
         if lora.quantize and self.model.dtype == "fp32":

@@ -264,6 +264,9 @@ def _remark(plan: Plan, config: TrainConfig, model_config: Any) -> None:
         note(f"the longest sequence has {c.longest} tokens, the model was made for {limit}: set --max-length {limit}")
     if plan.free_memory is not None and sum(plan.memory.values()) > plan.free_memory:
         note("this may not fit in GPU memory: set --lora 16, shorter --max-length, or more GPUs with sharding")
+    o = config.optimizer
+    if o.max_steps is not None and "epochs" in o.model_fields_set:
+        note(f"max_steps={o.max_steps} ends the run after {plan.epochs:.2f} epochs, whatever epochs={o.epochs:g} says")
     if config.lora.dropout:
         note("lora.dropout above 0: results depend on how the batch is cut")
     if plan.processes > 1 and plan.device == "cpu":

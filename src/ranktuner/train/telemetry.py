@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,9 @@ class MetricsFile:
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        # Every line was written through: what is left to flush is one that the disk refused, and that was said.
+        with suppress(OSError):
+            self._file.close()
 
 
 class Display:
