@@ -16,7 +16,7 @@ import ranktuner
 from ranktuner.cli import main
 from ranktuner.compare.run import Comparison, Runner
 from ranktuner.compare.work import Worker
-from ranktuner.errors import InputError
+from ranktuner.errors import InputError, RankTunerError
 from ranktuner.findings import Finding
 
 RECIPE = """
@@ -215,6 +215,23 @@ def test_data_that_fail_leave_every_row_marked_and_say_so_once(
     found = run(recipe, cells, sets=["problems.seed=99"])
     assert [(one["stage"], one["label"]) for one in found.failed] == [("prepare", "")]
     assert {(one["label"], one["stage"]) for one in numbers(found)["failed"]} >= {("sft", "train"), ("DFT", "train")}
+
+
+def test_a_result_that_cannot_be_written_is_no_loss(recipe: Path, cells: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("ranktuner.report.write", full, raising=False)
+        patch.setattr("ranktuner.report.page.write", full)
+        with pytest.raises(
+            RankTunerError, match=r"the result could not be written \(No space left.*cell is kept: make"
+        ):
+            run(recipe, cells)
+        patch.setattr("ranktuner.evals.run.grade_again", full)
+        with pytest.raises(RankTunerError, match="could not be written"):
+            run(recipe, cells, sets=["eval.n=5", "eval.k=[3, 4]"])
+    assert not run(recipe, cells).failed
 
 
 def test_ctrl_c_says_how_to_go_on(recipe: Path, cells: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

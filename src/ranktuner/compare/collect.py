@@ -16,7 +16,7 @@ from ranktuner.compare.parts import EvalConfig
 from ranktuner.compare.places import Cell
 from ranktuner.compare.recipe import ORIGINAL
 from ranktuner.compare.work import Worker
-from ranktuner.errors import DataError
+from ranktuner.errors import DataError, RankTunerError
 from ranktuner.findings import Finding
 
 Errors = Mapping[str, Mapping[str, Any]]
@@ -85,7 +85,10 @@ def _comparison(cells: Cells, entries: Sequence[Entry], errors: Errors, worker: 
     evaluated, failed = [], []
     for entry in entries:
         if entry.stage == "eval" and entry.cell and store.done(entry.cell) is not None:
-            _have_ks(worker, entry.cell, cells.recipe.eval[entry.at], store.folder(entry.cell))
+            try:
+                _have_ks(worker, entry.cell, cells.recipe.eval[entry.at], store.folder(entry.cell))
+            except (OSError, RankTunerError) as error:  # the k that are there are better than no table
+                worker.say(f"note     {entry.label}: k = {cells.recipe.eval[entry.at].k} could not be added ({error})")
             evaluated.append(Evaluated(entry.model, entry.label, entry.seed, store.folder(entry.cell)))
         elif entry.cell and entry.cell.key in errors and entry.model and entry.stage != "entropy":
             failed.append((entry, errors[entry.cell.key]))

@@ -12,7 +12,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from ranktuner.compare.recipe import Recipe, make_recipe, read_recipe
 from ranktuner.compare.scale import FULL, scaled
 from ranktuner.compare.store import BusyError, Store
 from ranktuner.compare.work import Worker, release
-from ranktuner.errors import InputError, UnsupportedError, nearest
+from ranktuner.errors import InputError, RankTunerError, UnsupportedError, nearest
 from ranktuner.evals.graders.pool import keep_workers
 from ranktuner.findings import Finding
 
@@ -106,14 +107,29 @@ def compare(
         runner.run_all()
         return Comparison(folder, None, None, failures(todo, runner.errors))
     claim(folder, made, console)
-    write_manifest(folder, todo, runner.errors)
+    with _writing(folder):
+        write_manifest(folder, todo, runner.errors)
     try:
         runner.run_all()
     finally:
+        with _writing(folder):
+            write_manifest(folder, todo, runner.errors)
+    with _writing(folder):
+        finding, page = collect(folder, todo, runner.errors, runner.worker, runner.say)
         write_manifest(folder, todo, runner.errors)
-    finding, page = collect(folder, todo, runner.errors, runner.worker, runner.say)
-    write_manifest(folder, todo, runner.errors)
     return Comparison(folder, finding, page, failures(todo, runner.errors))
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    """Say what is kept where the result cannot be written: a full disk, a folder of somebody else's."""
+    try:
+        yield
+    except OSError as error:
+        raise RankTunerError(
+            f"{folder}: the result could not be written ({error.strerror or error}); every finished cell is kept: "
+            "make room, or choose another --output, and run the same command again"
+        ) from error
 
 
 def read(recipe: Recipe | Mapping[str, Any] | str | Path, sets: Sequence[str] = ()) -> Recipe:
