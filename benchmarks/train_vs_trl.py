@@ -261,7 +261,7 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=256)
     parser.add_argument("--batch", type=int, default=16, help="sequences of one optimiser step (default 16)")
     parser.add_argument("--micro", type=int, default=8, help="sequences of one forward pass (default 8)")
-    parser.add_argument("--steps", type=int, default=4, help="optimiser steps, the first to warm up (default 4)")
+    parser.add_argument("--steps", type=int, default=3, help="optimiser steps, the first to warm up (default 3)")
     parser.add_argument("--model", help="model folder (default: SmolLM2-135M-Instruct from its PyPI wheel)")
     parser.add_argument("--only", nargs="*", default=list(LIMITS), choices=LIMITS, help="measure against these alone")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "train_vs_trl.json")

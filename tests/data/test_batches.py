@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ranktuner.data.batches import Shuffle, deal, flatten, pad
 from ranktuner.data.encode import Encoder, Example
 from ranktuner.data.presets import open_data, prior_for, without_calculator_marks
-from ranktuner.errors import InputError
+from ranktuner.errors import DataError, InputError
 
 
 def example(length: int, first: int = 10, weighted: bool = False) -> Example:
@@ -85,6 +85,15 @@ def test_gsm8k_needs_no_padding(shared_data: Path) -> None:
     (process,) = deal([len(e) for e in examples], 1, 32)
     positions = sum(flatten([examples[i] for i in part])["input_ids"].size for part in process)
     assert positions / sum(map(len, examples)) <= 1.03
+
+
+def test_a_preset_out_of_reach_says_how_a_local_copy_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreachable(*_: object, **__: object) -> None:
+        raise ConnectionError("no network")
+
+    monkeypatch.setattr("datasets.load_dataset", unreachable)
+    with pytest.raises(DataError, match=r"openai/gsm8k: .*no network.*a local copy as gsm8k:FILE"):
+        open_data(["gsm8k"])
 
 
 def test_presets_choose_their_prior_and_say_so() -> None:

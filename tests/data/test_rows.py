@@ -123,7 +123,7 @@ def test_empty_rows_are_counted_when_they_may_be_passed_over(tmp_path: Path) -> 
 
 
 BAD = {
-    "broken line": ([GOOD["question"], '{"question": "a", "ans'], r"x\.jsonl:2: broken JSON at column \d+"),
+    "broken line": ([GOOD["question"], '{"question": "a", "answer": "b"'], r"x\.jsonl:2: broken JSON at column 32 "),
     "not an object": ([GOOD["question"], "[1, 2]"], r"x\.jsonl:2: expected a JSON object .* found a list"),
     "no known shape": ([{"title": "a", "body": "b"}], r"x\.jsonl:1: the fields 'title', 'body' .*data\.prompt_field"),
     "missing field": ([GOOD["question"], {"question": "a"}], r"x\.jsonl:2: the field 'answer' is missing"),

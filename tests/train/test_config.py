@@ -48,6 +48,7 @@ WRONG = {
     "nothing": ({}, [], "model.path is missing; give --model FOLDER"),
     "no data": ({"model": "m"}, [], "data.source is missing; give --data FILE"),
     "misspelt": (ASKED, ["optimizer.learningrate=1"], "unknown setting 'optimizer.learningrate'; did you mean 'optim"),
+    "misspelt section": (ASKED, ["optimiser.epochs=1"], "unknown setting 'optimiser'; did you mean 'optimizer'"),
     "wrong place": (
         ASKED,
         ["learning_rate=1"],

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ranktuner.data.rows import RowOptions, Rows, open_rows, read_hub
-from ranktuner.errors import InputError
+from ranktuner.errors import DataError, InputError
 
 _CALCULATOR = re.compile(r"<<[^<>]*>>")
 
@@ -106,4 +106,7 @@ def open_data(sources: Sequence[str], options: RowOptions | None = None) -> Rows
     paths = [path for source in sources if (path := split_source(source)[1])]
     if paths:
         return open_rows(paths, options)
-    return Rows(name, [(name, read_hub(preset.hub, preset.config))], options)
+    try:
+        return Rows(name, [(name, read_hub(preset.hub, preset.config))], options)
+    except DataError as error:
+        raise DataError(f"{error} as {name}:FILE") from None

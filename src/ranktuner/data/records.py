@@ -140,7 +140,7 @@ def file_digest(path: Path) -> str:
 
 def _parse_line(line: bytes, path: Path, number: int) -> Record:
     try:
-        record = json.loads(line)
+        record = json.loads(line.rstrip())  # a break at its end would move the error's column to the next line's
     except json.JSONDecodeError as error:
         hint = "the line is cut short; was the file copied whole?" if not line.endswith(b"\n") else "mend the line"
         raise DataError(f"{path}:{number}: broken JSON at column {error.colno} ({error.msg}); {hint}") from None

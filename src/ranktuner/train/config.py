@@ -272,7 +272,8 @@ def explain(problem: Any, known: list[str]) -> str:
     if problem["type"] == "extra_forbidden":
         last = path.rsplit(".", 1)[-1]
         same = [key for key in known if key.rsplit(".", 1)[-1] == last]
-        hint = f"did you mean {same[0]!r}?" if same else nearest(path, known)
+        sections = sorted({key.split(".")[0] for key in known}) if last == path else []
+        hint = f"did you mean {same[0]!r}?" if same else nearest(path, [*sections, *known])
         return f"unknown setting {path!r}; {hint}"
     if problem["type"] == "value_error":
         return str(problem["ctx"]["error"])
