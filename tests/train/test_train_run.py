@@ -94,12 +94,17 @@ def test_a_dry_run_leaves_nothing_behind(folder: Path) -> None:
     assert not Path(config["output"]).exists()
 
 
-def test_adapters_train_and_merge_into_a_model_that_answers_alike(folder: Path) -> None:
+def test_adapters_train_and_merge_into_a_model_that_answers_alike(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
 
     output = runs.run(folder, "lora", lora=4, max_steps=6, learning_rate=0.02)
+    capsys.readouterr()
     assert main(["merge", str(output), "--output", str(folder / "merged")]) == 0
+    said = capsys.readouterr()
+    assert (said.out, said.err) == (f"{folder / 'merged'}\n", ""), "nothing of the libraries between"
     base = AutoModelForCausalLM.from_pretrained(folder / "model")
     ids = torch.arange(5, 35)[None]
     before = base(ids).logits

@@ -8,6 +8,7 @@ from typing import Any
 
 from ranktuner.errors import InputError, missing_extra
 from ranktuner.train.folder import MODEL, RUN, sync
+from ranktuner.train.launch import quiet_libraries
 
 DTYPES = ("auto", "fp32", "bf16", "fp16")
 
@@ -34,6 +35,7 @@ def merge(run: str | Path, output: str | Path | None = None, dtype: str = "auto"
         from peft import PeftConfig, PeftModel
     except ImportError as error:
         raise missing_extra("peft", "train", "Merging an adapter") from error
+    quiet_libraries()
     base = base or PeftConfig.from_pretrained(str(adapter)).base_model_name_or_path
     model = PeftModel.from_pretrained(_base(base, dtype), str(adapter)).merge_and_unload(safe_merge=True)
     part = target.with_name(f".{target.name}.part")
