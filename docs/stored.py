@@ -1,6 +1,8 @@
 """The parts of README.md and results.md that are made from stored results; what is not stored is left out.
 
-Each part stands between `<!-- NAME -->` and `<!-- end of NAME -->`.
+Each part stands between `<!-- NAME -->` and `<!-- end of NAME -->`. To store a demo's result, where it ran:
+
+    python DOCS/stored.py runs/demo
 """
 
 from __future__ import annotations
@@ -9,6 +11,8 @@ import hashlib
 import io
 import json
 import re
+import shutil
+import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -41,7 +45,8 @@ def readme() -> str:
 
 def results_page() -> str:
     """Return docs/results.md with the tables of the stored comparisons."""
-    parts = {"demo": comparison_part(RESULTS / "demo"), "larger": larger_part(RESULTS / "larger")}
+    demo = RESULTS / "demo"
+    parts = {"demo": comparison_part(demo) + answers_part(demo), "larger": larger_part(RESULTS / "larger")}
     return filled((ROOT / "docs" / "results.md").read_text(encoding="utf-8"), parts, "docs/results.md")
 
 
@@ -113,6 +118,54 @@ def stale_figure(folder: Path = RESULTS / "demo") -> bool:
     """Return whether the stored figure was drawn from another result than the stored one."""
     source, path = folder / "comparison.json", IMAGES / FIGURE
     return source.exists() and (not path.exists() or digest(source) not in path.read_text(encoding="utf-8"))
+
+
+def store(run: Path, folder: Path = RESULTS / "demo") -> None:
+    """Keep the Findings and times of a demo's run, and count in its samples who took up the solutions' form."""
+    from ranktuner.findings import provenance
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in [*(run / "findings").glob("*.json"), run / "times.json"]:
+        shutil.copy(path, folder / path.name)
+    cells = json.loads((run / "compare.json").read_text(encoding="utf-8"))["cells"]
+    rows: dict[str, dict[str, Any]] = {}
+    for cell in cells:
+        place = Path(cell["folder"])
+        if cell["stage"] == "eval":
+            texts = [line["text"] for line in _lines_of(place / "samples" / "problems.jsonl") if "text" in line]
+            count = {"samples": len(texts), "boxed": sum("\\boxed{" in text for text in texts)}
+            rows.setdefault(cell["label"], {}).update(count, empty=sum("\\boxed{}" in text for text in texts))
+        elif cell["stage"] == "train":
+            steps = _lines_of(place / "run" / "metrics.jsonl")
+            last = [line["nll"] for line in steps[-LAST:]]
+            rows.setdefault(cell["label"], {}).update(nll_first=steps[0]["nll"], nll_last=sum(last) / len(last))
+    found = [{"label": label, **counts} for label, counts in rows.items()]
+    n = sum(row["samples"] for row in found)
+    protocol = {"unit": "sample", "nll_last": f"mean of the last {LAST} steps"}
+    Finding("demo-answers", "The form of the demo's answers", n, {"rows": found}, protocol, provenance()).save(
+        folder / "answers.json"
+    )
+
+
+LAST = 5
+"""Steps whose plain nll is averaged: single batches are small."""
+
+
+def _lines_of(path: Path) -> list[Any]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def answers_part(folder: Path) -> str:
+    """Return who took up the form of the solutions; nothing where it is not stored."""
+    path = folder / "answers.json"
+    if not path.exists():
+        return ""
+    head = ["row", "plain nll, first step", f"mean of the last {LAST}", "answers with a `\\boxed{}`", "of these empty"]
+    lines = [_line(head), _line(["---"] * len(head))]
+    for row in Finding.load(path).numbers["rows"]:
+        nll = [f"{row[key]:.2f}" if key in row else "" for key in ("nll_first", "nll_last")]
+        lines.append(_line([f"`{row['label']}`", *nll, f"{row['boxed']} of {row['samples']}", str(row["empty"])]))
+    return "\n".join([*lines, ""]) + "\n"
 
 
 # --- comparisons ------------------------------------------------------------------------------------------------------
@@ -276,3 +329,9 @@ def _wrapped(text: str) -> list[str]:
 def marks(text: str) -> list[str]:
     """Return the names of a page's parts."""
     return re.findall(r"<!-- end of (\w+) -->", text)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    store(Path(sys.argv[1]))

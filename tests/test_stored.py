@@ -111,3 +111,30 @@ def test_ratios_are_those_of_the_files_that_are_there(tmp_path: Path) -> None:
     text = stored.ratios_part(tmp_path)
     assert "| TRL's SFTTrainer as it comes | 2.31 x the tokens a second | [C, 2 cores]" in text
     assert "same batches" not in text
+
+
+def test_a_demo_is_stored_with_the_form_of_its_answers(tmp_path: Path) -> None:
+    run = tmp_path / "runs" / "demo"
+    cells = [("eval", "original"), ("train", "sft"), ("eval", "sft")]
+    listed = []
+    for stage, label in cells:
+        place = tmp_path / "cells" / f"{stage}-{label}"
+        listed.append({"stage": stage, "label": label, "folder": str(place)})
+        (place / "samples").mkdir(parents=True)
+        (place / "run").mkdir()
+        texts = ["\\boxed{4}", "\\boxed{}", "4"] if label == "sft" else ["4"]
+        lines = [{"store": 1}, *({"text": text} for text in texts)]
+        (place / "samples" / "problems.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        steps = [{"step": i, "nll": 7.0 - i} for i in range(1, 7)]
+        (place / "run" / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in steps))
+    made_up.comparison().save(run / "findings" / "comparison.json")
+    (run / "times.json").write_text("{}")
+    (run / "compare.json").write_text(json.dumps({"cells": listed}))
+    target = tmp_path / "stored"
+    stored.store(run, target)
+    assert sorted(path.name for path in target.iterdir()) == ["answers.json", "comparison.json", "times.json"]
+    original, sft = Finding.load(target / "answers.json").numbers["rows"]
+    assert original == {"label": "original", "samples": 1, "boxed": 0, "empty": 0}
+    assert sft == {"label": "sft", "samples": 3, "boxed": 2, "empty": 1, "nll_first": 6.0, "nll_last": 3.0}
+    assert "| `sft` | 6.00 | 3.00 | 2 of 3 | 1 |" in stored.answers_part(target)
+    assert stored.answers_part(tmp_path) == ""
