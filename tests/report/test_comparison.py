@@ -96,8 +96,8 @@ def test_what_failed_stands_first_and_in_its_rows(finding: Finding) -> None:
 def test_the_verdicts_of_all_samples_are_counted(finding: Finding) -> None:
     shown = lines(finding, "What became of the samples")
     verdicts = row(finding, "sft")["verdicts"]
-    assert shown["sft"][:3] == ["tiny-model on gsm8k", "12", "192"]
-    assert [int(cell) for cell in shown["sft"][3:9]] == [
+    assert shown["sft"][:2] == ["12", "192"]
+    assert [int(cell) for cell in shown["sft"][2:8]] == [
         verdicts[name] for name in ("correct", "wrong", "unparsed", "truncated", "timeout", "error")
     ]
     assert sum(verdicts.values()) == 192
@@ -117,6 +117,18 @@ def test_it_says_what_the_intervals_do_not_show(finding: Finding) -> None:
         one["seeds"] = one["seeds"][:1]
     single = Finding(finding.kind, finding.title, finding.n, numbers)
     assert "Every row was trained once" in " ".join(reading(single))
+
+
+def test_a_row_that_was_cut_off_or_solved_nothing_is_not_taken_at_its_word(finding: Finding) -> None:
+    before = text(" ".join(reading(finding)))
+    assert "no width" not in before
+    assert "cut off" not in before
+    numbers = json.loads(json.dumps(finding.numbers))
+    numbers["tables"][0]["rows"][0]["pass_at_k"][0] |= {"value": 0.0, "low": 0.0, "high": 0.0}
+    numbers["tables"][0]["rows"][0]["truncated"] = 43
+    said = text(" ".join(reading(Finding(finding.kind, finding.title, finding.n, numbers))))
+    assert "that is no certainty: a bootstrap draws only from what was seen" in said
+    assert "original on gsm8k: 43 of 96 samples were cut off at the limit of tokens" in said
 
 
 def test_several_tasks_have_an_overview_like_the_papers(finding: Finding) -> None:

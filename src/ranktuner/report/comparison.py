@@ -167,14 +167,15 @@ def _failed(failed: Sequence[Record]) -> Titled:
 
 def _samples(every: Sequence[Record]) -> Titled:
     lines = []
+    where = ["model and task"] if len(every) > 1 else []
     for table in every:
         for row in table["rows"]:
             if row["samples"]:
                 verdicts = [num(row["verdicts"][name], "count") for name in VERDICTS]
                 length = num(row["tokens_per_sample"], "count")
                 size = [num(row["problems"], "count"), num(row["samples"], "count")]
-                lines.append([row["label"], place(table), *size, *verdicts, length])
-    head = ["row", "model and task", "problems", "samples", *VERDICTS.values(), "tokens a sample"]
+                lines.append([row["label"], *([place(table)] if where else []), *size, *verdicts, length])
+    head = ["row", *where, "problems", "samples", *VERDICTS.values(), "tokens a sample"]
     note = Markup("Samples without a readable answer, and those cut off at the limit of tokens, count as not solved.")
     return "What became of the samples", Table(head, lines), note
 
@@ -217,6 +218,32 @@ def reading(finding: Finding) -> list[Markup]:
                 "one side of 0 all the same."
             )
         )
+    if any(one["value"] in (0, 1) for row in rows for one in row["pass_at_k"]):
+        said.append(
+            Markup(
+                "Where a row solved nothing, or everything, its interval has no width, and that is no certainty: a "
+                "bootstrap draws only from what was seen."
+            )
+        )
+    said += [_cut_off(table, row) for table in finding.numbers["tables"] for row in table["rows"] if _often_cut(row)]
     if finding.numbers["failed"]:
         said.append(Markup("Some cells failed. The rows without them are of fewer trainings, or not there at all."))
     return said
+
+
+OFTEN = 0.2
+"""A row whose samples are cut off more often than this is named beside the tables."""
+
+
+def _often_cut(row: Record) -> bool:
+    return bool(row["samples"]) and row["truncated"] > OFTEN * row["samples"]
+
+
+def _cut_off(table: Record, row: Record) -> Markup:
+    return sentence(
+        "{} on {}: {} of {} samples were cut off at the limit of tokens; the row says what it does within that limit.",
+        row["label"],
+        table["task"],
+        num(row["truncated"], "count"),
+        num(row["samples"], "count"),
+    )
