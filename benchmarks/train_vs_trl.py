@@ -221,7 +221,7 @@ def pair(args: argparse.Namespace, mine: str, other: str) -> dict[str, Any]:
             process.stdin.write("\n")
             process.stdin.flush()
             hear(process, "ready")
-    measured = [json.loads(hear(process, "{", go=True)) for process in two]
+    measured = [json.loads(hear(process, '{"tokens"', go=True)) for process in two]
     for process in two:
         process.wait()
     return {
