@@ -262,6 +262,8 @@ def test_jobs_run_beside_each_other_and_make_the_same_table(recipe: Path, tmp_pa
         input=printed.stdout, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+    assert "--resume" not in done.stderr, "what a training by itself says of the next command would mislead here"
+    assert "ranktuner eval --model" not in done.stderr
     again = subprocess.run(
         [sys.executable, "-m", "ranktuner", "compare", str(recipe), *where, "--print-jobs"],
         capture_output=True, text=True, check=True,

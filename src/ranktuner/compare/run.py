@@ -197,12 +197,13 @@ class Runner:
     def _pass(self, keys: set[str] | None) -> bool:
         """Go through the cells once; return whether some must be waited for."""
         busy: list[str] = []
+        total = sum(1 for _ in self.cells.entries())
         # Entries are made as they are met: what a grid chooses is known when its candidates are done.
         for number, entry in enumerate(self.cells.entries(), start=1):
             if entry.cell is None or (keys is not None and entry.cell.key not in keys):
                 continue
             try:
-                self._attempt(entry.cell, f"{number}: {describe(entry)}")
+                self._attempt(entry.cell, f"{number}/{total} {describe(entry)}")
             except BusyError as owner:
                 busy.append(f"{describe(entry)} (process {owner})")
         if not busy:

@@ -110,7 +110,7 @@ class Worker:
         self._drop_if_other(run)
         last = run.last_checkpoint()
         before = int(last.name.removeprefix("step-")) if last else 0
-        result = train(self._config(job, run.path), resume=True, quiet=self.quiet)
+        result = train(self._config(job, run.path), resume=True, quiet=self.quiet, part=True)
         if result.outcome == "stopped":
             raise KeyboardInterrupt
         lines = [json.loads(line) for line in run.metrics.read_text(encoding="utf-8").splitlines()]

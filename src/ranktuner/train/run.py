@@ -39,6 +39,7 @@ def train(
     resume: bool = False,
     dry_run: bool = False,
     quiet: bool = False,
+    part: bool = False,
 ) -> RunResult:
     """Fine-tune a model as a configuration says.
 
@@ -47,6 +48,7 @@ def train(
         resume: go on with the run in the output folder; starts it where there is none yet.
         dry_run: make and print the plan only.
         quiet: print nothing.
+        part: the run is a part of something larger, which says what comes next.
 
     Returns:
         The result; the model is in its `output / "model"`.
@@ -66,7 +68,7 @@ def train(
     folder = RunFolder(plan.output)
     if dry_run:
         return RunResult(folder.path, plan, "planned", 0, {})
-    return _run(config, prepared, folder, resume, console)
+    return _run(config, prepared, folder, resume, console, part)
 
 
 def as_config(config: TrainConfig | Mapping[str, Any] | str | Path) -> TrainConfig:
@@ -76,7 +78,9 @@ def as_config(config: TrainConfig | Mapping[str, Any] | str | Path) -> TrainConf
     return make_config(config) if isinstance(config, Mapping) else read_config(config)
 
 
-def _run(config: TrainConfig, prepared: Prepared, folder: RunFolder, resume: bool, console: Any) -> RunResult:
+def _run(
+    config: TrainConfig, prepared: Prepared, folder: RunFolder, resume: bool, console: Any, part: bool
+) -> RunResult:
     from ranktuner.train.build import build_arguments, build_trainer
 
     plan = prepared.plan
@@ -108,6 +112,6 @@ def _run(config: TrainConfig, prepared: Prepared, folder: RunFolder, resume: boo
         recorder.save(
             outcome=outcome, ended=now(), seconds=round(time.monotonic() - start, 1), last=last, active=trainer.active
         )
-    for line in closing(folder, plan, outcome, trainer.state.global_step, config):
+    for line in () if part else closing(folder, plan, outcome, trainer.state.global_step, config):
         Display(0, 0, console).say(line)
     return RunResult(folder.path, plan, outcome, trainer.state.global_step, last)
