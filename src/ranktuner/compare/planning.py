@@ -84,18 +84,26 @@ def print_plan(cells: Cells, console: Console) -> None:
     from rich.table import Table
 
     lines = plan(cells)
-    made = Table(box=box.SIMPLE_HEAD)
-    for name in ("stage", "model", "row", "seed", "what", "state", "tokens", "time"):
-        made.add_column(name, justify="right" if name in ("seed", "tokens", "time") else "left", overflow="fold")
-    for line in lines:
-        left = any(state != "done" for state in line.states)
-        made.add_row(
-            line.stage, line.model, line.label, "" if line.seed is None else str(line.seed), ", ".join(line.names),
-            _states(line.states),
-            f"{'up to ' if line.upper else ''}{_short(line.tokens)}" if line.tokens else "",
-            _time(line.seconds) + (" ?" if line.guessed else "") if left and line.seconds else "",
-        )  # fmt: skip
-    console.print(made)
+    for model in dict.fromkeys(line.model for line in lines):
+        made = Table(box=box.SIMPLE_HEAD)
+        for name in ("row", "seed", "stage", "cells", "state", "tokens", "time"):
+            right = name in ("seed", "cells", "tokens", "time")
+            made.add_column(name, justify="right" if right else "left", no_wrap=name != "row", overflow="fold")
+        before = None
+        for line in (line for line in lines if line.model == model):
+            place = (line.label, line.seed)
+            made.add_row(
+                line.label if place != before else "",
+                str(line.seed) if line.seed is not None and place != before else "",
+                line.stage, str(len(line.names)), _states(line.states),
+                f"{'≤ ' if line.upper else ''}{_short(line.tokens)}" if line.tokens else "",
+                _time(line.seconds) + (" ?" if line.guessed else "") if line.seconds else "",
+            )  # fmt: skip
+            before = place
+        console.print(f"\n{model or 'for all models'}", markup=False, highlight=False)
+        console.print(made)
+    for what, names in _named(cells):
+        console.print(f"{what:<9}{', '.join(names)}", markup=False, highlight=False, soft_wrap=True)
     seconds = sum(line.seconds for line in lines)
     said = ", ".join(f"{count} {state}" for state, count in totals(cells).items())
     console.print(f"cells    {said}; in {cells.store.path}", markup=False, highlight=False, soft_wrap=True)
@@ -107,7 +115,7 @@ def print_plan(cells: Cells, console: Console) -> None:
             markup=False, soft_wrap=True,
         )  # fmt: skip
     if any(line.upper for line in lines):
-        console.print("         tokens to draw are an upper bound: every answer at its limit", soft_wrap=True)
+        console.print("         ≤: an upper bound, every answer at its limit", soft_wrap=True)
 
 
 def base_of(place: Place | None) -> Place | None:
@@ -222,9 +230,21 @@ def answer_tokens(job: EvalJob, inputs: Any, cells: Path) -> float:
     return float(count * job.n * inputs["max_new_tokens"])
 
 
+def _named(cells: Cells) -> list[tuple[str, list[str]]]:
+    """What the cells of a stage are, once: tasks, diagnostics, learning rates."""
+    recipe = cells.recipe
+    parts: dict[str, list[str]] = {
+        "eval": [cells.task(name)[2] for one in recipe.eval for name in one.tasks],
+        "entropy": [cells.task(name)[2] for one in recipe.diagnose for name in one.tasks],
+        "diagnose": [one.kind for one in recipe.diagnose],
+        "grid": [f"{rate:g}" for rate in recipe.grid.learning_rates] if recipe.grid else [],
+    }
+    return [(name, list(dict.fromkeys(found))) for name, found in parts.items() if found]
+
+
 def _states(states: list[str]) -> str:
     if len(set(states)) == 1:
-        return states[0] if len(states) == 1 else f"all {len(states)} {states[0]}"
+        return states[0]
     return ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
 
 
@@ -240,4 +260,4 @@ def _time(seconds: float) -> str:
         return f"{max(1, round(seconds))} s"
     if seconds < 90 * 60:
         return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.1f} days"
+    return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.3g} days"
