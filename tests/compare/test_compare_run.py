@@ -14,9 +14,12 @@ import pytest
 
 import ranktuner
 from ranktuner.cli import main
+from ranktuner.compare.cells import Cells
+from ranktuner.compare.recipe import read_recipe
 from ranktuner.compare.run import Comparison, Runner
+from ranktuner.compare.store import Store
 from ranktuner.compare.work import Worker
-from ranktuner.errors import InputError, RankTunerError
+from ranktuner.errors import DataError, InputError, NonFiniteError, RankTunerError
 from ranktuner.findings import Finding
 
 RECIPE = """
@@ -276,6 +279,65 @@ def test_jobs_run_beside_each_other_and_make_the_same_table(recipe: Path, tmp_pa
     assert grid["chosen"] == best["learning_rate"]
     alone = run(recipe, tmp_path / "alone", output=tmp_path / "alone-out")
     assert numbers(alone) == numbers(found)
+
+
+def test_a_learning_rate_that_diverges_has_lost_and_is_no_failure(
+    recipe: Path, cells: Path, monkeypatch: pytest.MonkeyPatch, worked: list[str]
+) -> None:
+    do = Worker.do
+
+    def diverging(self: Worker, cell: Any, folder: Path) -> Any:
+        found = do(self, cell, folder)
+        if cell.kind == "train" and cell.job.config.optimizer.learning_rate > limit:
+            raise NonFiniteError("step 2: the gradient's norm is inf")
+        return found
+
+    monkeypatch.setattr(Worker, "do", diverging)
+    recipe.write_text(
+        RECIPE.replace('"sft", {method = "dft", label = "DFT"}', '"dft"')
+        + '[grid]\nlearning_rates = [1e-3, 1e6]\nheld_out = "problems"\nrows = 8\n'
+    )
+    limit = 1.0
+    found = run(recipe, cells)
+    assert (found.failed, numbers(found)["failed"]) == ([], [])
+    (grid,) = numbers(found)["grid"]
+    assert grid["chosen"] == 1e-3
+    assert grid["held_out_nll"][1] == {"learning_rate": 1e6, "nll": "diverged"}
+    worked.clear()
+    assert numbers(run(recipe, cells)) == numbers(found)
+    assert worked == [], "it would diverge again"
+    limit = 0.0
+    lost = run(recipe, cells, sets=["train.optimizer.weight_decay=0.077"])
+    assert [(one["label"], one["stage"]) for one in lost.failed] == [("dft", "grid")]
+    assert "every learning rate of the grid diverged; give smaller ones" in lost.failed[0]["error"]
+    (row,) = [one for one in numbers(lost)["tables"][0]["rows"] if one["label"] == "dft"]
+    assert [one["stage"] for one in row["failed"]] == ["grid"]
+
+
+def test_rows_that_are_trained_on_are_no_held_out_rows(recipe: Path, tmp_path: Path) -> None:
+    def rows(*numbers: int) -> str:
+        return "".join(json.dumps({"question": f"{n}+1?", "answer": str(n + 1)}) + "\n" for n in numbers)
+
+    (tmp_path / "train.jsonl").write_text(rows(*range(10)))
+    (tmp_path / "held.jsonl").write_text(rows(*range(5, 30)))
+    recipe.write_text(
+        RECIPE.replace('["problems"]\nmax_length', f'["{tmp_path}/train.jsonl"]\nmax_length')
+        + f'[grid]\nlearning_rates = [1e-3]\nheld_out = "{tmp_path}/held.jsonl"\nrows = 12\n'
+    )
+    found = Cells(read_recipe(recipe), Store(tmp_path / "cells"))
+    cell = found.held_out(found.rows[0]).cell
+    assert cell
+    folder = tmp_path / "here"
+    folder.mkdir()
+    facts = Worker(tmp_path / "cells", print, quiet=True).do(cell, folder)
+    assert (facts["rows"], facts["trained_too"]) == (12, 5)
+    held = [json.loads(line)["messages"] for line in (folder / "held_out.jsonl").read_text().splitlines()]
+    asked = [int(messages[0]["content"].partition("+")[0]) for messages in held]
+    assert len(set(asked)) == 12
+    assert min(asked) >= 10
+    (tmp_path / "held.jsonl").write_text(rows(1, 2))
+    with pytest.raises(DataError, match="every row of it is trained on too; give other held-out rows"):
+        Worker(tmp_path / "cells", print, quiet=True).do(cell, folder)
 
 
 def test_an_unknown_cell_is_named(recipe: Path, cells: Path) -> None:

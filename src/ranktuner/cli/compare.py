@@ -116,7 +116,8 @@ def _print(found: Any, cells_only: Any, recipe: str) -> None:
     for one in found.failed:
         where = ", ".join(str(one[key]) for key in ("model", "label", "seed") if one[key] not in ("", None))
         typer.echo(f"FAILED {one['stage']}{f' ({where})' if where else ''}: {one['error']}", err=True)
-        typer.echo(f"       whole message: {one['folder']}/error.txt", err=True)
+        if one["folder"]:
+            typer.echo(f"       whole message: {one['folder']}/error.txt", err=True)
     if found.report:
         typer.echo(f"report   {found.report} (open it in a browser), Findings in {found.output / 'findings'}")
         typer.echo(

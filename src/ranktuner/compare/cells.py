@@ -273,6 +273,14 @@ class Cells:
             found[rate] = done["eval_nll"] if done else "diverged" if failed and failed.get("diverged") else None
         return found
 
+    def diverged(self) -> Iterator[tuple[str, MethodRow]]:
+        """Yield the models and rows whose every learning rate diverged: there is nothing to go on with."""
+        if self.recipe.grid:
+            for model in self.recipe.models:
+                for row in self.rows:
+                    if set(self.tried(model, row).values()) == {"diverged"}:
+                        yield model, row
+
     # --- measuring ------------------------------------------------------------------------------------------------
 
     def _measured(self, subject: Subject) -> Iterator[Entry]:

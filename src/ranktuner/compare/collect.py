@@ -20,6 +20,7 @@ from ranktuner.errors import DataError, RankTunerError
 from ranktuner.findings import Finding
 
 Errors = Mapping[str, Mapping[str, Any]]
+DIVERGED = "every learning rate of the grid diverged; give smaller ones in grid.learning_rates"
 FINDINGS, REPORT = "findings", "report.html"
 
 
@@ -37,7 +38,7 @@ def failures(cells: Cells, errors: Errors, keys: Sequence[str] = ()) -> list[dic
         if entry.cell is None or (wanted is not None and entry.cell.key not in wanted):
             continue
         error = errors.get(entry.cell.key)
-        if error is None or "needs" in error or cells.store.done(entry.cell) is not None:
+        if error is None or "needs" in error or cells.store.done(entry.cell) is not None or _lost(entry, error):
             continue
         stage = f"{entry.stage} {entry.name}" if entry.stage in ("eval", "entropy", "diagnose", "grid") else entry.stage
         found.setdefault(
@@ -51,7 +52,20 @@ def failures(cells: Cells, errors: Errors, keys: Sequence[str] = ()) -> list[dic
                 "folder": str(cells.store.folder(entry.cell)),
             },
         )
-    return list(found.values())
+    rows = [(model, row) for model, row in cells.diverged() if wanted is None]
+    seed = cells.recipe.seeds[0]
+    return [
+        *found.values(),
+        *(
+            {"model": model, "label": row.label, "seed": seed, "stage": "grid", "error": DIVERGED, "folder": ""}
+            for model, row in rows
+        ),
+    ]
+
+
+def _lost(entry: Entry, error: Mapping[str, Any]) -> bool:
+    """Whether it is a candidate that diverged: that is what a grid is for, and no failure."""
+    return entry.stage == "grid" and bool(error.get("diverged"))
 
 
 def _with_needs(cells: Sequence[Cell]) -> set[str]:
@@ -81,22 +95,24 @@ def collect(folder: Path, cells: Cells, errors: Errors, worker: Worker, say: Any
 
 
 def _comparison(cells: Cells, entries: Sequence[Entry], errors: Errors, worker: Worker) -> Finding:
-    store = cells.store
-    evaluated, failed = [], []
+    store, seeds = cells.store, cells.recipe.seeds
+    evaluated: list[Evaluated] = []
+    failed: list[tuple[Entry, Mapping[str, Any]]] = []
     for entry in entries:
         if entry.stage == "eval" and entry.cell and store.done(entry.cell) is not None:
             try:
                 _have_ks(worker, entry.cell, cells.recipe.eval[entry.at], store.folder(entry.cell))
-            except (OSError, RankTunerError) as error:  # the k that are there are better than no table
-                worker.say(f"note     {entry.label}: k = {cells.recipe.eval[entry.at].k} could not be added ({error})")
+            except (OSError, RankTunerError) as cause:  # the k that are there are better than no table
+                worker.say(f"note     {entry.label}: k = {cells.recipe.eval[entry.at].k} could not be added ({cause})")
             evaluated.append(Evaluated(entry.model, entry.label, entry.seed, store.folder(entry.cell)))
-        elif entry.cell and entry.cell.key in errors and entry.model and entry.stage != "entropy":
-            failed.append((entry, errors[entry.cell.key]))
+        elif entry.cell and entry.model and entry.stage != "entropy" and (error := errors.get(entry.cell.key)):
+            failed += [] if _lost(entry, error) else [(entry, error)]
     named = [
         Failed(e.model, e.label, e.seed, _stage(e), str(error["error"]).splitlines()[0][:300])
         for e, error in failed
         if "needs" not in error or _cause_is_elsewhere(error, failed)
     ]
+    named += [Failed(model, row.label, seed, "grid", DIVERGED) for model, row in cells.diverged() for seed in seeds]
     made = comparison(cells.recipe, evaluated, list(dict.fromkeys(named)))
     grid = _grid(cells)
     protocol = {**made.protocol, "scale": cells.recipe.scale}

@@ -202,6 +202,8 @@ class Runner:
         for number, entry in enumerate(self.cells.entries(), start=1):
             if entry.cell is None or (keys is not None and entry.cell.key not in keys):
                 continue
+            if entry.stage == "grid" and (self.store.failed(entry.cell) or {}).get("diverged"):
+                continue  # it would diverge again
             try:
                 self._attempt(entry.cell, f"{number}/{total} {describe(entry)}")
             except BusyError as owner:
