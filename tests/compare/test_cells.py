@@ -204,6 +204,17 @@ def test_code_without_a_sandbox_is_refused_with_the_setting_that_allows_it(
         readiness.ready(Cells(made, Store(tmp_path)), report=True)
 
 
+@pytest.mark.parametrize("name", ["regimes", "tightness"])
+def test_recipes_of_local_data_find_them_where_the_command_runs(
+    name: str, shared_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(shared_data)
+    Cells(read_recipe(name), Store(tmp_path)).check()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match=r"minerva_math/test\.jsonl: there is no such file or folder"):
+        Cells(read_recipe(name), Store(tmp_path)).check()
+
+
 def test_only_takes_rows_by_their_labels(tmp_path: Path) -> None:
     assert {e.label for e in entries(recipe(), tmp_path, ("dft",)) if e.model} == {"original", "dft"}
     with pytest.raises(InputError, match=r"--only dfft: no such row in the recipe mine; did you mean 'dft'"):

@@ -138,6 +138,11 @@ def test_only_runs_some_rows_and_the_table_shows_what_is_finished(recipe: Path, 
     assert [row["label"] for row in found["tables"][0]["rows"]] == ["original", "DFT"]
 
 
+def test_a_data_folder_for_all_tasks_does_not_touch_the_generated_ones(recipe: Path, cells: Path) -> None:
+    found = run(recipe, cells, only=["sft"], sets=[f"eval.data_dir={recipe.parent}", "eval.seed=3"])
+    assert found.failed == []
+
+
 def test_two_recipes_do_not_share_an_output(recipe: Path, cells: Path) -> None:
     run(recipe, cells)
     other = recipe.with_name("other.toml")

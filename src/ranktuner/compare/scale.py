@@ -38,7 +38,7 @@ SCALES = {
         Scale(
             name="tiny",
             model="tiny",
-            note="tiny scale: random models of a few thousand parameters, generated problems",
+            note="tiny scale: random models, generated problems",
             problems=ProblemsConfig(train=32, test=8, held_out=24, steps=[2]),
             task_problems=2,
             train={
