@@ -170,7 +170,7 @@ def _status(field: str) -> int:
     return int(line.split()[1]) * 1024
 
 
-def measure(shape: str, dtype: str, repeats: int, device: str) -> dict[str, Any]:
+def measure(shape: str, dtype: str, repeats: int, device: str, only: list[str]) -> dict[str, Any]:
     global BUFFERS
     hidden_size, vocab, n = SHAPES[shape]
     torch.manual_seed(0)
@@ -179,7 +179,7 @@ def measure(shape: str, dtype: str, repeats: int, device: str) -> dict[str, Any]
     h = torch.randn(n, hidden_size).to(device, kind).requires_grad_()
     y = torch.randint(0, vocab, (n,), device=device)
     rows = chunk_rows(n, Head(w), None)
-    todo = sides()
+    todo = {name: side for name, side in sides().items() if name in (only or [name])}
     BUFFERS = (h.new_empty(rows, vocab), torch.empty_like(h).detach(), torch.empty_like(w).detach())
     for side in todo.values():  # warm: compiles, first touch of memory
         step(side, h, w, y)
@@ -218,7 +218,7 @@ def ratios(times: dict[str, list[float]], memory: dict[str, int | None]) -> dict
         "half masked / unmasked": (HALF, "ours: ranktuner"),
     }
     found = {name: over(*pair) for name, pair in pairs.items() if times.keys() >= set(pair)}
-    if memory.get("dense"):
+    if memory.get("dense") and "ours: ranktuner" in memory:
         found["peak memory / dense"] = (memory["ours: ranktuner"] or 0) / memory["dense"]
     return found
 
@@ -309,6 +309,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", choices=SHAPES, help="one shape")
     parser.add_argument("--dtype", choices=DTYPES, help="one dtype")
+    parser.add_argument("--sides", nargs="+", default=[], metavar="SIDE", help="only these, such as dense products")
     parser.add_argument("--repeats", type=int, help="default: 5, on a GPU 30")
     parser.add_argument("--device", choices=IMPLEMENTATION, default="cpu")
     parser.add_argument("--store", type=Path, default=RESULT, help="the file of results; default: %(default)s")
@@ -323,7 +324,7 @@ def main() -> None:
     cases = kept(arguments.store, machine)
     for shape in [arguments.only] if arguments.only else SHAPES:
         for dtype in [arguments.dtype] if arguments.dtype else DTYPES:
-            cases.append(measure(shape, dtype, repeats, arguments.device))
+            cases.append(measure(shape, dtype, repeats, arguments.device, arguments.sides))
             show(cases[-1])
             if not arguments.no_store:  # after each case: a run that is cut short keeps what it has
                 store(arguments.store, cases, repeats, arguments.device, machine)
