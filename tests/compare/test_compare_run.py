@@ -96,6 +96,8 @@ def test_a_recipe_becomes_a_table_a_report_and_a_manifest(
     assert "tiny on problems: 4 problems" in shown
     assert f"report   {recipe.parent / 'out' / 'report.html'}" in shown.replace("\n", "")
     assert (recipe.parent / "out" / "report.html").stat().st_size > 10_000
+    runs = json.loads((recipe.parent / "out" / "report.json").read_text())["runs"]
+    assert [one["name"] for one in runs] == ["sft", "DFT"], "trainings go by the labels of their rows"
     (table,) = Finding.load(recipe.parent / "out" / "findings" / "comparison.json").numbers["tables"]
     assert [row["label"] for row in table["rows"]] == ["original", "sft", "DFT"]
     assert [[at["k"] for at in row["pass_at_k"]] for row in table["rows"]] == [[1, 2]] * 3

@@ -216,14 +216,13 @@ def _report(folder: Path, cells: Cells, entries: Sequence[Entry], say: Any) -> P
     from ranktuner.report import write
 
     title = cells.recipe.title or cells.recipe.name
-    first = [
-        cells.store.folder(e.cell) / "run"
-        for e in entries
-        if e.stage == "train" and e.cell and e.seed == cells.recipe.seeds[0] and cells.store.done(e.cell) is not None
-    ]
-    runs = list(dict.fromkeys(first))
+    several = len(cells.recipe.models) > 1
+    runs: dict[Path, str] = {}
+    for e in entries:
+        if e.stage == "train" and e.cell and e.seed == cells.recipe.seeds[0] and cells.store.done(e.cell) is not None:
+            runs.setdefault(cells.store.folder(e.cell) / "run", f"{e.label}, {e.model}" if several else e.label)
     try:
-        write([folder / FINDINGS, *runs], folder / REPORT, title)
+        write([folder / FINDINGS, *runs], folder / REPORT, title, runs)
     except DataError as error:
         if not runs:
             raise

@@ -37,13 +37,19 @@ class Page:
     notices: list[str]
 
 
-def write(paths: Iterable[str | Path], output: str | Path = "report.html", title: str | None = None) -> Page:
+def write(
+    paths: Iterable[str | Path],
+    output: str | Path = "report.html",
+    title: str | None = None,
+    names: Mapping[Path, str] | None = None,
+) -> Page:
     """Read runs and Findings, write the page to `output` and its numbers beside it with the suffix `.json`.
 
     Args:
         paths: run folders, folders of runs, Finding files.
         output: the page; its folder is made where it is missing.
         title: of the page; default from what is in it.
+        names: folder of a run -> its name on the page; default its method.
 
     Returns:
         The page, with the notices that it shows.
@@ -54,7 +60,7 @@ def write(paths: Iterable[str | Path], output: str | Path = "report.html", title
             f"output {str(output)!r}: expected a name that ends in .html; the numbers go beside it as .json"
         )
     beside = output.with_suffix(".json")
-    page = build(read(paths), title=title, json_name=beside.name)
+    page = build(read(paths, names), title=title, json_name=beside.name)
     output.parent.mkdir(parents=True, exist_ok=True)
     for path, text in ((beside, page.json), (output, page.html)):
         part = path.with_name(path.name + ".part")

@@ -107,11 +107,15 @@ def without_strange(sources: Sources, make: Callable[[Sources], Made]) -> Made:
     return make(sources)
 
 
-def read(paths: Iterable[str | Path]) -> Sources:
+def read(paths: Iterable[str | Path], names: Mapping[Path, str] | None = None) -> Sources:
     """Read run folders (with everything below them) and single Finding files.
 
     A named file must be a Finding of this version. In a folder, what cannot be used is left out and named in `notices`;
     a folder with nothing to show is an error.
+
+    Args:
+        paths: the folders and files.
+        names: folder of a run -> its name; default its method.
     """
     sources = Sources()
     places = {Path(path).resolve(): Path(path) for path in paths}
@@ -130,7 +134,7 @@ def read(paths: Iterable[str | Path]) -> Sources:
             raise DataError(
                 f"{path}: no such file or folder: name a run folder, a folder of them, or a Finding (.json)"
             )
-    _name_apart(sources)
+    _name_apart(sources, {_shown(path): name for path, name in (names or {}).items()})
     return sources
 
 
@@ -258,12 +262,12 @@ def _method(config: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _name_apart(sources: Sources) -> None:
+def _name_apart(sources: Sources, names: Mapping[str, str]) -> None:
     """Give runs of one method different names, and hang the Findings on the names."""
-    unique = {run.path: run.name for run in sources.runs}
+    unique = {run.path: names.get(run.path, run.name) for run in sources.runs}
     for tail in ({path: path.rsplit("/", 1)[-1] for path in unique}, {path: path for path in unique}):
-        names = list(unique.values())
-        twice = [path for path, name in unique.items() if names.count(name) > 1]
+        given = list(unique.values())
+        twice = [path for path, name in unique.items() if given.count(name) > 1]
         unique |= {path: f"{unique[path]} ({tail[path]})" for path in twice}
     sources.runs = [Run(unique[run.path], run.path, run.config, run.metrics) for run in sources.runs]
     sources.findings = [
