@@ -39,7 +39,7 @@ def result(folder: Path, keys: list[str]) -> Path:
     for key in keys:
         place = folder / "cells" / key
         place.mkdir(parents=True, exist_ok=True)
-        (place / "done.json").write_text(json.dumps({"seconds": 12.04, "tokens": 7}))
+        (place / "done.json").write_text(json.dumps({"seconds": 12.04, "tokens": 7, "ended": 1100.0}))
         cells.append({"key": key, "stage": key.split("-")[0], "label": "sft", "name": "x", "folder": str(place)})
     # A cell that stands in two places is one cell.
     listed = [*cells, cells[0]]
@@ -49,13 +49,13 @@ def result(folder: Path, keys: list[str]) -> Path:
 
 def test_the_times_are_of_each_call_and_of_every_cell(tmp_path: Path) -> None:
     folder = result(tmp_path, ["train-a", "train-b", "eval-a"])
-    first = command.times_of(folder, 300.04)
+    first = command.times_of(folder, 1000.0, 1300.04)
     assert first.n == 3
     assert first.numbers["calls"] == [{"seconds": 300.0, "cells_made": 3}]
     assert command.said(first) == "time     300 s (2 x train 24 s, 1 x eval 12 s)"
     assert set(first.provenance["hardware"]) == {"cpu", "cores", "gpu"}
     first.save(folder / command.TIMES)
-    second = command.times_of(folder, 4.2)
+    second = command.times_of(folder, 2000.0, 2004.2)
     assert [call["cells_made"] for call in second.numbers["calls"]] == [3, 0]
     assert command.said(second) == "time     4 s (0 of 3 cells made now, the rest was there)"
     second.save(folder / command.TIMES)

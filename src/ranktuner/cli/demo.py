@@ -78,40 +78,41 @@ def demo(
         typer.echo(f"FAILED {one['stage']} {one['label']}: {one['error']} ({one['folder']}/error.txt)", err=True)
     if found.report is None or found.failed:
         raise typer.Exit(1)
-    times = times_of(found.output, time.time() - began)
+    times = times_of(found.output, began, time.time())
     times.save(found.output / TIMES)
     typer.echo(said(times))
     typer.echo(f"report   {found.report} (open it in a browser); its Findings in {found.output / 'findings'}")
     typer.echo("next     ranktuner compare --list    # the paper's tables as recipes; docs/compare.md: your own")
 
 
-def times_of(folder: Path, seconds: float) -> Finding:
+def times_of(folder: Path, began: float, ended: float) -> Finding:
     """Return the Finding `demo-times`: how long this call and the earlier ones took, and every cell.
 
     Args:
         folder: of the result, with its record of the cells.
-        seconds: of this call.
+        began: when this call began, in seconds since 1970.
+        ended: and when it was done.
     """
     from ranktuner.findings import Finding, provenance
 
     manifest = json.loads((folder / "compare.json").read_text(encoding="utf-8"))
-    now = {one["key"]: _cell(one) for one in manifest["cells"] if one.get("key")}
-    before = Finding.load(folder / TIMES) if (folder / TIMES).exists() else None
-    calls = list(before.numbers["calls"]) if before else []
-    known = {one["key"] for one in before.numbers["cells"]} if before else set()
-    calls.append({"seconds": round(seconds, 1), "cells_made": len(now.keys() - known)})
+    listed = {one["key"]: one for one in manifest["cells"] if one.get("key")}
+    done = {key: json.loads((Path(one["folder"]) / "done.json").read_text("utf-8")) for key, one in listed.items()}
+    calls = list(Finding.load(folder / TIMES).numbers["calls"]) if (folder / TIMES).exists() else []
+    # Cells are shared by all recipes and folders: what was there before this call may come from another.
+    made = sum(facts["ended"] >= began for facts in done.values())
+    calls.append({"seconds": round(ended - began, 1), "cells_made": made})
     return Finding(
         kind="demo-times",
         title="How long the demo took",
-        n=len(now),
-        numbers={"calls": calls, "cells": list(now.values())},
+        n=len(done),
+        numbers={"calls": calls, "cells": [_cell(one, done[key]) for key, one in listed.items()]},
         protocol={"unit": "cell", "seconds": "by the clock; a call is everything from start to report"},
         provenance=provenance(hardware=hardware()),
     )
 
 
-def _cell(entry: dict[str, Any]) -> dict[str, Any]:
-    done = json.loads((Path(entry["folder"]) / "done.json").read_text(encoding="utf-8"))
+def _cell(entry: dict[str, Any], done: dict[str, Any]) -> dict[str, Any]:
     facts = {key: entry[key] for key in ("key", "stage", "label", "name")}
     return {**facts, "seconds": round(done["seconds"], 1), "tokens": done.get("tokens")}
 

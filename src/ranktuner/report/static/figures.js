@@ -34,7 +34,8 @@
     for (const entry of entries) if (entry.isIntersecting) draw(entry.target);
   }, { rootMargin: "500px 0px" });
   for (const place of waiting.keys()) watch.observe(place);
-  const idle = window.requestIdleCallback || ((action) => setTimeout(action, 60));
+  // On a busy machine a browser may not be idle for long: then a plot comes all the same.
+  const idle = (action) => window.requestIdleCallback ? requestIdleCallback(action, { timeout: 200 }) : setTimeout(action, 60);
   const rest = () => {
     const next = waiting.keys().next();
     if (!next.done) draw(next.value).then(() => idle(rest));
