@@ -138,3 +138,33 @@ def test_a_demo_is_stored_with_the_form_of_its_answers(tmp_path: Path) -> None:
     assert sft == {"label": "sft", "samples": 3, "boxed": 2, "empty": 1, "nll_first": 6.0, "nll_last": 3.0}
     assert "| `sft` | 6.00 | 3.00 | 2 of 3 | 1 |" in stored.answers_part(target)
     assert stored.answers_part(tmp_path) == ""
+
+
+DEMO = ROOT / "docs" / "results" / "demo"
+
+
+def test_what_the_results_say_of_the_demo_is_what_is_stored() -> None:
+    (table,) = Finding.load(DEMO / "comparison.json").numbers["tables"]
+    rows = {row["label"]: row for row in table["rows"]}
+    assert table["problems"] == 64
+    original, *trained = rows.values()
+    assert original["truncated"] > 120, "nearly all of them were cut off"
+    assert all(one["low"] > 0 for row in trained for one in row["to_original"]), "every interval lies above 0"
+    apart = {row["label"]: one["to"] for row in trained for one in row["to_best"] if one["k"] == 1 and one["high"] < 0}
+    assert apart == {"ranktuner(prior=uniform)": "sft"}
+    assert not any(one["low"] > 0 for row in trained for one in row["to_best"])
+    answers = {row["label"]: row for row in Finding.load(DEMO / "answers.json").numbers["rows"]}
+    for label in ("sft", "ranktuner(prior=uniform)"):
+        one = answers[label]
+        assert one["boxed"] > 0.95 * one["samples"], "took up the form"
+        assert 0.4 < one["empty"] / one["samples"] < 0.6, "about half of the boxes are empty"
+    for label in ("dft", "ranktuner(prior=prob)"):
+        one = answers[label]
+        assert one["boxed"] < 0.05 * one["samples"]
+        assert one["nll_first"] - one["nll_last"] < 0.3, "plain nll moved little"
+
+
+def test_the_demo_took_at_most_eight_minutes_and_then_seconds() -> None:
+    first, second = Finding.load(DEMO / "times.json").numbers["calls"]
+    assert first["seconds"] <= 480
+    assert (second["cells_made"], second["seconds"] < 30) == (0, True)
