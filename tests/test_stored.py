@@ -101,15 +101,15 @@ def test_ratios_are_those_of_the_files_that_are_there(tmp_path: Path) -> None:
     text = stored.ratios_part(tmp_path)
     assert "| 0.49 x the time, 0.09 x the peak memory | [A GPU](benchmarks/results/head_h200.json) |" in text
     assert "TRL" not in text
-    times = {"trl": 2.31, "dense": 1.4}
+    pair = {"times_as_fast_by_clock": 2.314, "share_of_peak_memory": 0.759}
     training = {
-        "times_as_fast_by_clock": times,
+        "against": {"trl": pair, "dense": {**pair, "times_as_fast_by_clock": 1.4}},
         "settings": {"model": "M"},
         "hardware": {"cpu": "C", "threads": 2},
     }
     (tmp_path / "train_vs_trl.json").write_text(json.dumps(training))
     text = stored.ratios_part(tmp_path)
-    assert "| TRL's SFTTrainer as it comes | 2.31 x the tokens a second | [C, 2 cores]" in text
+    assert "| TRL's SFTTrainer as it comes | 2.31 x the tokens a second, 0.76 x the peak memory | [C, 2 cores]" in text
     assert "same batches" not in text
 
 
