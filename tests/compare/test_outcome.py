@@ -135,6 +135,15 @@ def test_failed_cells_are_rows_that_say_so(tmp_path: Path) -> None:
     assert "DFT" in text
 
 
+def test_one_cause_of_many_failures_is_said_once(tmp_path: Path) -> None:
+    rows = [("sft", 0), ("sft", 1), ("DFT", 0), ("DFT", 1), ("DFT", 2)]
+    found = comparison(recipe(), [], [Failed("m", label, seed, "train", "no data") for label, seed in rows])
+    lines = [line for line in printed(found).splitlines() if "no data" in line or "failed:" in line]
+    said = " ".join(" ".join(lines).split())
+    assert said.count("no data") == said.count("failed:") == 1
+    assert "failed: sft (m, seed 0) at train, sft (m, seed 1) at train, DFT (m, seed 0) at train and 2 more" in said
+
+
 def test_nothing_finished_is_still_a_finding(tmp_path: Path) -> None:
     found = comparison(recipe(), [], [Failed("m", "sft", 0, "train", "killed")])
     assert (found.n, found.numbers["tables"], len(found.numbers["failed"])) == (0, [], 1)

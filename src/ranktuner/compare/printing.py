@@ -41,9 +41,13 @@ def notes(finding: Finding) -> Iterator[str]:
         )
     if any(len(row["seeds"]) > 1 for table in tables for row in table["rows"]):
         yield "Seeds are pooled; the deviation between them is beside pass@k and no part of the intervals."
+    places: dict[str, list[str]] = {}
     for one in finding.numbers["failed"]:
-        seed = f", seed {one['seed']}" if one["seed"] is not None else ""
-        yield f"failed: {one['label']} ({one['model']}{seed}) at {one['stage']}: {one['error']}"
+        seed = "" if one["seed"] is None else f", seed {one['seed']}"
+        places.setdefault(one["error"], []).append(f"{one['label']} ({one['model']}{seed}) at {one['stage']}")
+    for error, named in places.items():  # data that cannot be made fail every row: said once
+        more = f" and {len(named) - 3} more" if len(named) > 3 else ""
+        yield f"failed: {', '.join(named[:3])}{more}: {error}"
 
 
 def _where(table: Record, tables: list[Record]) -> str:
