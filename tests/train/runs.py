@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -25,6 +26,18 @@ RANKED = ("loss", "weight_mean", "weight_max", "effective_tokens", "k_mean", "gr
 """Those that a rank enters."""
 FLIP = 2e-4
 """What one rank, changed by one, moves in the mean over the hundred tokens of these batches."""
+FSDP = {
+    "FORCE_FSDP_ON_CPU": "1",
+    "ACCELERATE_TORCH_DEVICE": "cpu",
+    "ACCELERATE_USE_FSDP": "true",
+    "FSDP_VERSION": "2",
+    "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP",
+    "FSDP_TRANSFORMER_CLS_TO_WRAP": "Qwen2DecoderLayer",
+    "FSDP_RESHARD_AFTER_FORWARD": "true",
+    "FSDP_CPU_RAM_EFFICIENT_LOADING": "false",
+    "FSDP_STATE_DICT_TYPE": "FULL_STATE_DICT",
+}
+"""What `accelerate launch` sets for FSDP2, on a CPU."""
 WORDS = ["the", "clips", "sold", "altogether", "answer", "numbers", "apples", "divide", "forty-two", "essentially"]
 
 
@@ -119,6 +132,43 @@ def launch(jobs: list[dict[str, Any]], processes: int, environment: dict[str, st
         env={**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})},
     )
     assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
+
+
+def jobs(folder: Path, methods: list[str], name: str, **more: Any) -> list[dict[str, Any]]:
+    """Return one job for `launch` a method; the outputs are NAME-0, NAME-1, ..."""
+    made = []
+    for i, method in enumerate(methods):
+        job = {"folder": str(folder), "output": f"{name}-{i}", "method": method, "micro_batch": 2}
+        made.append({**job, "eval_data": str(folder / "eval.jsonl"), **more})
+    return made
+
+
+def assert_like_alone(folder: Path, name: str, alone: dict[str, Path], says: str) -> None:
+    """Hold the runs of `jobs` to those of one process, method by method; `says` is what they must call themselves."""
+    for i, path in enumerate(alone.values()):
+        output = folder / f"{name}-{i}"
+        assert_same(path, output)
+        assert says in json.loads((output / "run.json").read_text())["active"]
+        assert furthest(path, output) <= 2e-5
+        one, other = (_last_eval(found) for found in (path, output))
+        assert abs(one - other) <= 1e-5 * abs(one)
+
+
+def _last_eval(output: Path) -> float:
+    found = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
+    last: float = [line["eval_nll"] for line in found if "eval_nll" in line][-1]
+    return last
+
+
+def cut_off(folder: Path, name: str, again: str, step: int) -> None:
+    """Make a copy of a finished run that looks as if it had been killed after `step`."""
+    shutil.copytree(folder / name, folder / again)
+    shutil.rmtree(folder / again / "model")
+    for checkpoint in (folder / again / "checkpoints").iterdir():
+        if int(checkpoint.name.removeprefix("step-")) > step:
+            shutil.rmtree(checkpoint)
+    record = (folder / again / "run.json").read_text().replace('"outcome": "finished"', '"outcome": "running"')
+    (folder / again / "run.json").write_text(record.replace(name, again))
 
 
 if __name__ == "__main__":

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -15,17 +13,6 @@ from ranktuner.train.launch import check_launch, check_processes, check_sharding
 from ranktuner.train.plan import World
 
 METHODS = ["sft", "ranktuner(prior=prob)", "talr"]
-FSDP = {
-    "FORCE_FSDP_ON_CPU": "1",
-    "ACCELERATE_TORCH_DEVICE": "cpu",
-    "ACCELERATE_USE_FSDP": "true",
-    "FSDP_VERSION": "2",
-    "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP",
-    "FSDP_TRANSFORMER_CLS_TO_WRAP": "Qwen2DecoderLayer",
-    "FSDP_RESHARD_AFTER_FORWARD": "true",
-    "FSDP_CPU_RAM_EFFICIENT_LOADING": "false",
-    "FSDP_STATE_DICT_TYPE": "FULL_STATE_DICT",
-}
 
 
 @pytest.fixture(scope="module")
@@ -41,79 +28,39 @@ def alone(folder: Path) -> dict[str, Path]:
     }
 
 
-def jobs(folder: Path, name: str, **more: object) -> list[dict[str, object]]:
-    return [
-        {
-            "folder": str(folder),
-            "output": f"{name}-{i}",
-            "method": method,
-            "micro_batch": 2,
-            "eval_data": str(folder / "eval.jsonl"),
-            **more,
-        }
-        for i, method in enumerate(METHODS)
-    ]
-
-
-def resume_from(folder: Path, name: str, step: int) -> None:
-    """Make copies of finished runs that look as if they had been killed after `step`."""
-    for i in range(len(METHODS)):
-        again = folder / f"{name}-again-{i}"
-        shutil.copytree(folder / f"{name}-{i}", again)
-        shutil.rmtree(again / "model")
-        for checkpoint in (again / "checkpoints").iterdir():
-            if int(checkpoint.name.removeprefix("step-")) > step:
-                shutil.rmtree(checkpoint)
-        record = (again / "run.json").read_text().replace('"outcome": "finished"', '"outcome": "running"')
-        (again / "run.json").write_text(record.replace(f"{name}-{i}", again.name))
-
-
-def assert_like_alone(folder: Path, name: str, alone: dict[str, Path], says: str) -> None:
-    for i, method in enumerate(METHODS):
-        output = folder / f"{name}-{i}"
-        runs.assert_same(alone[method], output)
-        assert says in json.loads((output / "run.json").read_text())["active"]
-        assert runs.furthest(alone[method], output) <= 2e-5
-        evals = [_last_eval(path) for path in (alone[method], output)]
-        assert evals[0] == pytest.approx(evals[1], rel=1e-5)
-
-
-def _last_eval(output: Path) -> float:
-    found = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
-    return [line["eval_nll"] for line in found if "eval_nll" in line][-1]
-
-
 def test_two_processes_are_one(folder: Path, alone: dict[str, Path]) -> None:
-    runs.launch(jobs(folder, "ddp", save_every=1), 2)
-    assert_like_alone(folder, "ddp", alone, "DDP")
+    runs.launch(runs.jobs(folder, METHODS, "ddp", save_every=1), 2)
+    runs.assert_like_alone(folder, "ddp", alone, "DDP")
 
 
 @pytest.mark.slow
 def test_two_processes_resume(folder: Path, alone: dict[str, Path]) -> None:
-    runs.launch(jobs(folder, "pair", save_every=1), 2)
-    resume_from(folder, "pair", 2)
-    runs.launch([{**job, "resume": True} for job in jobs(folder, "pair-again", save_every=1)], 2)
-    assert_like_alone(folder, "pair-again", alone, "DDP")
+    runs.launch(runs.jobs(folder, METHODS, "pair", save_every=1), 2)
+    for i in range(len(METHODS)):
+        runs.cut_off(folder, f"pair-{i}", f"pair-again-{i}", 2)
+    runs.launch([{**job, "resume": True} for job in runs.jobs(folder, METHODS, "pair-again", save_every=1)], 2)
+    runs.assert_like_alone(folder, "pair-again", alone, "DDP")
 
 
 @pytest.mark.slow
 def test_fsdp2_through_accelerate_is_one_process_and_resumes(folder: Path, alone: dict[str, Path]) -> None:
     sharded = {"sets": ["sharding=accelerate"], "save_every": 1}
-    runs.launch(jobs(folder, "fsdp", **sharded), 2, FSDP)
-    assert_like_alone(folder, "fsdp", alone, "FSDP2 (accelerate)")
-    resume_from(folder, "fsdp", 2)
-    runs.launch([{**job, "resume": True} for job in jobs(folder, "fsdp-again", **sharded)], 2, FSDP)
-    assert_like_alone(folder, "fsdp-again", alone, "FSDP2 (accelerate)")
+    runs.launch(runs.jobs(folder, METHODS, "fsdp", **sharded), 2, runs.FSDP)
+    runs.assert_like_alone(folder, "fsdp", alone, "FSDP2 (accelerate)")
+    for i in range(len(METHODS)):
+        runs.cut_off(folder, f"fsdp-{i}", f"fsdp-again-{i}", 2)
+    runs.launch([{**job, "resume": True} for job in runs.jobs(folder, METHODS, "fsdp-again", **sharded)], 2, runs.FSDP)
+    runs.assert_like_alone(folder, "fsdp-again", alone, "FSDP2 (accelerate)")
 
 
 @pytest.mark.slow
 def test_native_fsdp2_is_one_process_and_refuses_to_resume(folder: Path, alone: dict[str, Path]) -> None:
-    runs.launch(jobs(folder, "native", sets=["sharding=native"]), 2)
-    assert_like_alone(folder, "native", alone, "FSDP2 (native)")
+    runs.launch(runs.jobs(folder, METHODS, "native", sets=["sharding=native"]), 2)
+    runs.assert_like_alone(folder, "native", alone, "FSDP2 (native)")
     record = (folder / "native-0" / "run.json").read_text().replace('"finished"', '"running"')
     (folder / "native-0" / "run.json").write_text(record)
     with pytest.raises(AssertionError, match="sharding=native cannot save its optimiser"):
-        runs.launch([{**jobs(folder, "native", sets=["sharding=native"])[0], "resume": True}], 2)
+        runs.launch([{**runs.jobs(folder, METHODS, "native", sets=["sharding=native"])[0], "resume": True}], 2)
 
 
 def test_sharding_that_is_not_in_effect_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
