@@ -296,7 +296,9 @@ def test_score_takes_all_tokens_that_are_not_padding_by_default() -> None:
 def test_talr_is_primed_from_a_step_and_then_lags_by_one() -> None:
     model, data = tiny("llama"), batch()
     with rt.attach(model, "talr") as attachment:
-        with pytest.raises(rt_error("UnsupportedError"), match=r"no value before the first step: call context\.prime"):
+        with pytest.raises(
+            rt_error("UnsupportedError"), match=r"no value before the first step: call prime\(batches\)"
+        ):
             model(**data, num_items_in_batch=9)
         attachment.prime([data])
         first = attachment.method.context.value()

@@ -179,3 +179,6 @@ if __name__ == "__main__":
         PartialState._prepare_backend = lambda *a, **k: ("gloo", DistributedType.MULTI_GPU)
     for job in json.loads(sys.argv[1]):
         run(Path(job.pop("folder")), job.pop("output"), tuple(job.pop("sets", ())), job.pop("resume", False), **job)
+    from ranktuner.train.launch import leave
+
+    leave()

@@ -62,9 +62,11 @@ def train(
     """
     flags = {k: v for k, v in locals().items() if k not in ("config", "set_", "resume", "dry_run", "quiet")}
     from ranktuner.train.config import read_config
+    from ranktuner.train.launch import leave
     from ranktuner.train.run import train as run
 
     run(read_config(config, flags, set_ or ()), resume=resume, dry_run=dry_run, quiet=quiet)
+    leave()
 
 
 @app.command()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -53,6 +54,16 @@ def on_main(function: Callable[[], T]) -> T:
         raise SystemExit(1)
     result: T = answer[0]
     return result
+
+
+def leave() -> None:
+    """End the process group at the end of a program; left to the interpreter's exit it aborts now and then."""
+    if "torch.distributed" not in sys.modules:
+        return
+    import torch.distributed as dist
+
+    if dist.is_available() and dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def check_processes(world: World, seen: int) -> None:
