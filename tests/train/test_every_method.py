@@ -10,7 +10,6 @@ from train import runs
 import ranktuner as rt
 from ranktuner.train import loader
 
-pytestmark = pytest.mark.slow
 METHODS = [*(name for name in rt.methods() if name != "ranktuner"), "ranktuner(prior=uniform)", "ranktuner(prior=prob)"]
 
 
