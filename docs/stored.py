@@ -192,8 +192,9 @@ def comparison_part(folder: Path) -> str:
 LARGER = """
 ## The larger run
 
-[Its recipe](results/larger/recipe.toml): the same model on half generated, half GSM8K rows, {rows} methods with
-{seeds} trainings each, {samples:,} graded samples in all.
+[Its recipe](results/larger/recipe.toml): the same model, trained for 28 steps on 192 generated problems of one or two
+steps of arithmetic and 32 GSM8K rows, in bf16, at one learning rate for all: {rows} methods with {seeds} trainings
+each, {samples:,} graded samples in all.
 """
 
 
