@@ -6,10 +6,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-CHATML = (
-    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
-)
+from ranktuner.compare.stand_ins import CHATML, byte_level
+
 TEXT = [
     "What is 2+3? The answer is, essentially, 5. She sold 48/2 = 24 clips in May and 72 altogether.",
     "A question about numbers, words, and the weather: how many clips did Natalia sell altogether?",
@@ -19,19 +17,7 @@ TEXT = [
 
 @cache
 def _trained() -> Any:
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-
-    core = Tokenizer(models.BPE())
-    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    core.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=400,
-        special_tokens=["<|pad|>", "<|end|>", "<|im_start|>", "<|im_end|>"],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    core.train_from_iterator(TEXT * 4, trainer)
-    return core
+    return byte_level(TEXT * 4, 400)
 
 
 def tokenizer(chat: bool = True, template: str | None = None) -> Any:

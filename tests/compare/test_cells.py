@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from ranktuner.compare import ready as readiness
-from ranktuner.compare.cells import Cells, Entry
+from ranktuner.compare.cells import Cells, Entry, _problems_of
 from ranktuner.compare.planning import print_plan
 from ranktuner.compare.recipe import Recipe, make_recipe, read_recipe, shipped
 from ranktuner.compare.scale import scaled
@@ -26,6 +26,7 @@ from ranktuner.errors import (
     RankTunerError,
     UnsupportedError,
 )
+from ranktuner.evals.tasks import task
 
 TRAIN = {"data": {"source": ["problems"]}, "optimizer": {"epochs": 2}}
 
@@ -317,3 +318,19 @@ plan(Cells(read_recipe("main-results"), Store(pathlib.Path("nowhere"))))
 sys.exit("transformers" in sys.modules)
 """
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_the_key_of_an_own_task_is_of_the_file_that_is_read(tmp_path: Path) -> None:
+    own, other = tmp_path / "own", tmp_path / "other"
+    for folder, gold in ((own, "2"), (other, "4")):
+        folder.mkdir()
+        (folder / "own.jsonl").write_text(f'{{"q": "?", "gold": "{gold}"}}\n')
+    toml = 'name = "physics"\ndata = "own.jsonl"\ngrader = "math"\nquestion = "q"\nanswer = "gold"\n'
+    (own / "own.toml").write_text(toml)
+    found = task(str(own / "own.toml"))
+    alone = _problems_of(str(own / "own.toml"), found, None)
+    assert _problems_of(str(own / "own.toml"), found, str(other)) == alone
+    (other / "own.jsonl").write_text('{"q": "?", "gold": "5"}\n')
+    assert _problems_of(str(own / "own.toml"), found, str(other)) == alone
+    (own / "own.jsonl").unlink()
+    assert _problems_of(str(own / "own.toml"), found, str(other)) != alone

@@ -381,7 +381,7 @@ def _problems_of(source: str, public: Task | None, data_dir: str | None) -> str:
     """Return what tells a task's problems from others: the content of local files, or the hub's name."""
     assert public is not None
     own = source.endswith(".toml")
-    folder = Path(data_dir) if data_dir else public.folder
+    folder = public.data_folder(data_dir or None)
     about = f"{content_of(Path(source))} " if own else ""
     if folder is None:
         return f"{about}hub:{public.source.hub}"

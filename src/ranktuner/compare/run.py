@@ -27,7 +27,7 @@ from ranktuner.compare.ready import ready
 from ranktuner.compare.recipe import Recipe, make_recipe, read_recipe
 from ranktuner.compare.scale import FULL, scaled
 from ranktuner.compare.store import BusyError, Store
-from ranktuner.compare.work import Worker, release
+from ranktuner.compare.work import Worker
 from ranktuner.errors import InputError, RankTunerError, UnsupportedError, nearest
 from ranktuner.evals.graders.pool import keep_workers
 from ranktuner.findings import Finding
@@ -253,8 +253,6 @@ class Runner:
             self.store.begin(cell)
             facts = self.worker.do(cell, folder)
             self.store.finish(cell, facts)
-        except KeyboardInterrupt:
-            raise
         except Exception as error:  # whatever it is, it is this cell's: the others go on
             self._failed(cell, title, error)
             return False
@@ -265,7 +263,6 @@ class Runner:
         record = self.store.fail(cell, error)
         self.errors[cell.key] = record
         self.worker.release()
-        release()
         self.say(f"FAILED   {title}: {record['error']}")
 
 

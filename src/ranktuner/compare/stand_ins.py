@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -74,23 +74,29 @@ def write_tiny_model(folder: Path, seed: int) -> None:
     part.rename(folder)
 
 
-@cache
-def _tokenizer() -> Any:
+def byte_level(texts: Sequence[str], vocabulary: int) -> Any:
+    """Return a byte-level tokenizer trained on texts, with the special tokens that `CHATML` takes."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import PreTrainedTokenizerFast
 
     core = Tokenizer(models.BPE())
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     core.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=VOCABULARY,
+        vocab_size=vocabulary,
         special_tokens=["<|pad|>", "<|end|>", "<|im_start|>", "<|im_end|>"],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    core.train_from_iterator([f"{one.problem}\n{one.solution}" for one in draw("train", 200)], trainer)
+    core.train_from_iterator(texts, trainer)
+    return core
+
+
+@cache
+def _tokenizer() -> Any:
+    from transformers import PreTrainedTokenizerFast
+
     made = PreTrainedTokenizerFast(
-        tokenizer_object=core,
+        tokenizer_object=byte_level([f"{one.problem}\n{one.solution}" for one in draw("train", 200)], VOCABULARY),
         eos_token="<|im_end|>",
         pad_token="<|pad|>",
         additional_special_tokens=["<|im_start|>", "<|im_end|>"],

@@ -168,8 +168,7 @@ class Worker:
                 top_p=c.top_p,
                 max_new_tokens=c.max_new_tokens,
                 seed=c.seed,
-                # `--set eval.data_dir=..` goes to every [[eval]], and generated tasks lie where they were written.
-                data_dir=None if job.task.cell else c.data_dir,
+                data_dir=c.data_dir,
             )
         )
 

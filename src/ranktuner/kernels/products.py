@@ -171,9 +171,15 @@ def multiply(a: Tensor, b: Tensor, out: Tensor, *, add: bool = False) -> Tensor:
     for i in range(0, out.shape[wide], step):
         block = slice(i, i + step)
         rows, columns = (slice(None), block) if wide else (block, slice(None))
-        part = torch.ops.mkldnn._linear_pointwise(a[rows], b[:, columns].t(), None, "none", [], "")
+        part = wide_product(a[rows], b[:, columns].t())
         target = out[rows, columns]
         target.add_(part) if add else target.copy_(part)
+    return out
+
+
+def wide_product(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Return a @ b.t() + bias by oneDNN, for where `mkl_is_narrow`."""
+    out: Tensor = torch.ops.mkldnn._linear_pointwise(a, b, bias, "none", [], "")
     return out
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ranktuner.kernels.products import mkl_is_narrow
+from ranktuner.kernels.products import mkl_is_narrow, wide_product
 
 
 def quicken(model: torch.nn.Module) -> int:
@@ -43,7 +43,7 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         ctx.save_for_backward(x, weight)
-        return _product(x.reshape(-1, x.shape[-1]), weight, bias).view(*x.shape[:-1], -1)
+        return wide_product(x.reshape(-1, x.shape[-1]), weight, bias).view(*x.shape[:-1], -1)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -51,13 +51,7 @@ class _Linear(torch.autograd.Function):
         for_x, for_weight, for_bias = ctx.needs_input_grad
         rows = grad.reshape(-1, grad.shape[-1])
         return (
-            _product(rows, weight.t()).view(x.shape) if for_x else None,
-            _product(rows.t(), x.reshape(-1, x.shape[-1]).t()) if for_weight else None,
+            wide_product(rows, weight.t()).view(x.shape) if for_x else None,
+            wide_product(rows.t(), x.reshape(-1, x.shape[-1]).t()) if for_weight else None,
             rows.sum(0) if for_bias else None,
         )
-
-
-def _product(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Return a @ b.t() + bias."""
-    out: Tensor = torch.ops.mkldnn._linear_pointwise(a, b, bias, "none", [], "")
-    return out

@@ -157,8 +157,12 @@ class Task:
         """
         from ranktuner.evals.tasks.loading import load
 
+        return load(self, self.data_folder(data_dir), check=check)
+
+    def data_folder(self, data_dir: str | Path | None = None) -> Path | None:
+        """Return the folder that `load` reads from: a user's own task's, else `data_dir`; None for the hub."""
         own = self.folder is not None and any((self.folder / name).is_file() for name in self.source.files)
-        return load(self, self.folder if own or data_dir is None else Path(data_dir), check=check)
+        return self.folder if own or data_dir is None else Path(data_dir)
 
 
 def fill(template: str, problem: Problem) -> str:
