@@ -18,6 +18,7 @@ from ranktuner.compare.planning import print_plan
 from ranktuner.compare.recipe import Recipe, make_recipe, read_recipe, shipped
 from ranktuner.compare.scale import scaled
 from ranktuner.compare.store import BusyError, Store
+from ranktuner.data.encode import MATH_SUFFIX
 from ranktuner.errors import (
     DataError,
     InputError,
@@ -334,3 +335,33 @@ def test_the_key_of_an_own_task_is_of_the_file_that_is_read(tmp_path: Path) -> N
     assert _problems_of(str(own / "own.toml"), found, str(other)) == alone
     (own / "own.jsonl").unlink()
     assert _problems_of(str(own / "own.toml"), found, str(other)) != alone
+
+
+def planned(made: Recipe, folder: Path, only: tuple[str, ...] = ()) -> str:
+    out = io.StringIO()
+    print_plan(Cells(made, Store(folder), only), Console(file=out, width=100))
+    return out.getvalue()
+
+
+def test_the_plan_says_where_rows_learn_without_the_words_that_the_tasks_ask_with(tmp_path: Path) -> None:
+    said = planned(recipe(), tmp_path)
+    assert f'note     problems: asked with "{MATH_SUFFIX}", while the rows learn without these words; ' in said
+    assert 'train.data.prompt_suffix = "math" trains with them' in said
+
+
+def test_rows_that_learn_with_the_words_are_not_named(tmp_path: Path) -> None:
+    data = {"source": ["problems"], "prompt_suffix": "math"}
+    with_words = {"method": "dft", "train": {"data": data}}
+    made = recipe(methods=["sft", with_words])
+    assert "while sft learn without these words" in planned(made, tmp_path)
+    assert "note" not in planned(made, tmp_path, only=("dft",))
+    assert "note" not in planned(recipe(train={**TRAIN, "data": data}), tmp_path)
+
+
+def test_nothing_is_said_of_tasks_that_ask_with_no_words_and_of_scaled_recipes(tmp_path: Path) -> None:
+    assert "note" not in planned(recipe(eval={"tasks": ["humaneval"], "n": 4}), tmp_path)
+    assert "note" not in planned(scaled(recipe(), "tiny"), tmp_path)
+
+
+def test_rows_and_tasks_have_one_wording() -> None:
+    assert task("gsm8k").prompt.chat == f"{{question}}\n{MATH_SUFFIX}"

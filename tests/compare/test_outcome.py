@@ -53,9 +53,9 @@ def evaluated(
     return Evaluated(model, label, None if label == "original" else seed, place)
 
 
-def printed(finding: Finding) -> str:
+def printed(finding: Finding, width: int = 80) -> str:
     text = io.StringIO()
-    print_table(finding, Console(file=text, width=80))
+    print_table(finding, Console(file=text, width=width))
     return text.getvalue()
 
 
@@ -106,6 +106,19 @@ def test_a_difference_is_over_the_problems_that_both_have(tmp_path: Path) -> Non
     cells.append(evaluated(tmp_path, "sft", [4, 0, 4], names=["b", "a", "c"]))
     (one, _) = row(comparison(recipe(), cells), "sft")["to_original"]
     assert (one["problems"], one["value"], one["low"], one["high"]) == (2, 0.0, 0.0, 0.0)
+
+
+def test_a_narrow_terminal_folds_labels_and_cuts_no_number(tmp_path: Path) -> None:
+    long = recipe(methods=["ranktuner(prior=uniform)"])
+    cells = [evaluated(tmp_path, "original", [1] * 9 + [0])]
+    cells += [evaluated(tmp_path, "ranktuner(prior=uniform)", [4] * (9 - i) + [0] * (1 + i), seed=i) for i in (0, 4)]
+    finding = comparison(long, cells)
+    assert "  ranktuner(prior=uniform)  8  1  70.0 %  " in printed(finding)
+    for width in (80, 62):
+        said = printed(finding, width)
+        assert "95 % interval" in said
+        assert "± 28.3" in said
+        assert "…" not in said
 
 
 def test_seeds_are_pooled_as_samples_of_the_same_problem_and_their_spread_is_said(tmp_path: Path) -> None:

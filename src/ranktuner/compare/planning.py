@@ -19,6 +19,7 @@ from ranktuner.compare.cells import Cells, Entry
 from ranktuner.compare.jobs import EvalJob, TrainJob
 from ranktuner.compare.places import Cell, Place
 from ranktuner.compare.store import DONE, Store
+from ranktuner.data.encode import MATH_SUFFIX
 from ranktuner.data.presets import PRESETS, split_source
 from ranktuner.evals.tasks import task
 
@@ -85,7 +86,7 @@ def print_plan(cells: Cells, console: Console) -> None:
 
     lines = plan(cells)
     for model in dict.fromkeys(line.model for line in lines):
-        made = Table(box=box.SIMPLE_HEAD)
+        made = Table(box=box.SIMPLE_HEAD, collapse_padding=True)
         for name in ("row", "seed", "stage", "cells", "state", "tokens", "time"):
             right = name in ("seed", "cells", "tokens", "time")
             made.add_column(name, justify="right" if right else "left", no_wrap=name != "row", overflow="fold")
@@ -104,6 +105,8 @@ def print_plan(cells: Cells, console: Console) -> None:
         console.print(made)
     for what, names in _named(cells):
         console.print(f"{what:<9}{', '.join(names)}", markup=False, highlight=False, soft_wrap=True)
+    if said := asked_otherwise(cells):
+        console.print(f"note     {said}", markup=False, highlight=False, soft_wrap=True)
     seconds = sum(line.seconds for line in lines)
     said = ", ".join(f"{count} {state}" for state, count in totals(cells).items())
     console.print(f"cells    {said}; in {cells.store.path}", markup=False, highlight=False, soft_wrap=True)
@@ -228,6 +231,23 @@ def answer_tokens(job: EvalJob, inputs: Any, cells: Path) -> float:
     if job.config.limit:
         count = min(count, job.config.limit)
     return float(count * job.n * inputs["max_new_tokens"])
+
+
+def asked_otherwise(cells: Cells) -> str:
+    """Return what to say where tasks ask in words that the rows are trained without, or nothing."""
+    config = cells.recipe.train_config
+    untold = [row.label for row in cells.rows if not config("MODEL", row).data.prompt_suffix]
+    tasks = [cells.task(name) for one in cells.recipe.eval for name in one.tasks]
+    # A generated task has the words of the mathematics protocol.
+    asking = [title for _, public, title in tasks if not public or MATH_SUFFIX in public.prompt.chat]
+    if cells.scale or not untold or not asking:
+        return ""
+    rows = "the rows" if len(untold) == len(cells.rows) else ", ".join(untold)
+    return (
+        f'{", ".join(dict.fromkeys(asking))}: asked with "{MATH_SUFFIX}", while {rows} learn without these words; '
+        "what a method makes of words it has not seen can decide the order. "
+        'train.data.prompt_suffix = "math" trains with them (docs/compare.md)'
+    )
 
 
 def _named(cells: Cells) -> list[tuple[str, list[str]]]:

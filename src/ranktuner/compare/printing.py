@@ -128,7 +128,8 @@ def _empty(heads: list[str]) -> Table:
     from rich import box
     from rich.table import Table
 
-    made = Table(box=box.SIMPLE_HEAD)
+    made = Table(box=box.SIMPLE_HEAD, collapse_padding=True)
+    # In a narrow terminal the label folds before a number is cut.
     for i, head in enumerate(heads):
-        made.add_column(head, justify="left" if i == 0 else "right", no_wrap=True)
+        made.add_column(head, justify="left" if i == 0 else "right", no_wrap=i > 0, overflow="fold")
     return made

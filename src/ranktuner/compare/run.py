@@ -22,7 +22,7 @@ from ranktuner.compare.cells import Cells, Entry
 from ranktuner.compare.collect import collect, failures
 from ranktuner.compare.folder import claim, write_manifest
 from ranktuner.compare.places import Cell
-from ranktuner.compare.planning import print_plan
+from ranktuner.compare.planning import asked_otherwise, print_plan
 from ranktuner.compare.ready import ready
 from ranktuner.compare.recipe import Recipe, make_recipe, read_recipe
 from ranktuner.compare.scale import FULL, scaled
@@ -107,6 +107,8 @@ def compare(
         runner.run_all()
         return Comparison(folder, None, None, failures(todo, runner.errors))
     claim(folder, made, console)
+    if said := asked_otherwise(todo):
+        runner.say(f"note     {said}")
     with _writing(folder):
         write_manifest(folder, todo, runner.errors)
     try:
