@@ -31,6 +31,7 @@ SCIENCE = {
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "findings": {"errors"},
+    "lock": set(),
     "bounds": {"errors"},
     "align": {"errors"},
     "signals": {"errors", "bounds"},
@@ -48,14 +49,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "data": {"errors"},
     "by_hand": {"registry", "signals", "errors"},
     "pretrained": {"errors"},
-    "train": SCIENCE | {"integrations"},
+    "train": SCIENCE | {"integrations", "lock"},
     "integrations": SCIENCE,
-    "evals": {"data", "findings", "errors"},
+    "evals": {"data", "findings", "lock", "errors"},
     "diagnostics": {"head", "data", "align", "bounds", "signals", "registry", "methods", "findings", "errors", "evals"},
     "report": {"findings", "errors"},
 }
 EVERYTHING = {"compare", "demo", "cli", "__init__", "__main__"}
-NO_TORCH_AT_IMPORT = {"errors", "findings", "report", "evals", "cli", "data", "__init__"}
+NO_TORCH_AT_IMPORT = {"errors", "lock", "findings", "report", "evals", "cli", "data", "__init__"}
 
 
 def modules() -> list[Path]:

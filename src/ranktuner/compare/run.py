@@ -26,11 +26,12 @@ from ranktuner.compare.planning import asked_otherwise, print_plan
 from ranktuner.compare.ready import ready
 from ranktuner.compare.recipe import Recipe, make_recipe, read_recipe
 from ranktuner.compare.scale import FULL, scaled
-from ranktuner.compare.store import BusyError, Store
+from ranktuner.compare.store import Store
 from ranktuner.compare.work import Worker
 from ranktuner.errors import InputError, RankTunerError, UnsupportedError, nearest
 from ranktuner.evals.graders.pool import keep_workers
 from ranktuner.findings import Finding
+from ranktuner.lock import HeldError
 
 CELLS = "runs/compare/cells"
 WAIT_SECONDS = 1.0
@@ -208,8 +209,8 @@ class Runner:
                 continue  # it would diverge again
             try:
                 self._attempt(entry.cell, f"{number}/{total} {describe(entry)}")
-            except BusyError as owner:
-                busy.append(f"{describe(entry)} (process {owner})")
+            except HeldError as owner:
+                busy.append(f"{describe(entry)} ({owner})")
         if not busy:
             return False
         if self._waiting != busy[0]:
@@ -218,7 +219,7 @@ class Runner:
         return True
 
     def _attempt(self, cell: Cell, title: str) -> bool:
-        """Do a cell, and before it what it needs; return whether it is done. Raises BusyError: ask again later."""
+        """Do a cell, and before it what it needs; return whether it is done. Raises HeldError: ask again later."""
         if self._is_done(cell):
             self.errors.pop(cell.key, None)
             return True

@@ -9,9 +9,7 @@ CELLS/KIND-KEY/.lock      held by the process that does it
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import time
 import traceback
 from collections.abc import Iterator, Mapping
@@ -22,13 +20,10 @@ from typing import Any
 from ranktuner.compare.places import Cell, version
 from ranktuner.errors import NonFiniteError
 from ranktuner.findings import finite
+from ranktuner.lock import Lock
 from ranktuner.train.folder import write_json
 
 DONE, FAILED, ABOUT, ERROR, LOCK = "done.json", "failed.json", "cell.json", "error.txt", ".lock"
-
-
-class BusyError(Exception):
-    """Another process does the cell now."""
 
 
 class Store:
@@ -59,23 +54,14 @@ class Store:
 
     @contextmanager
     def hold(self, cell: Cell) -> Iterator[Path]:
-        """Have the cell alone; raises BusyError where another process has it.
-
-        A record lock, which ends with its process: a killed one leaves nothing that must be cleaned up.
-        """
+        """Have the cell alone; raises HeldError where another process has it."""
         folder = self.folder(cell)
         folder.mkdir(parents=True, exist_ok=True)
-        handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        lock = Lock(folder / LOCK)
         try:
-            try:
-                fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                raise BusyError(os.pread(handle, 32, 0).decode(errors="replace").strip() or "unknown") from error
-            os.truncate(handle, 0)
-            os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
             yield folder
         finally:
-            os.close(handle)
+            lock.release()
 
     def begin(self, cell: Cell) -> None:
         """Note what the cell is, and forget how the last try failed."""

@@ -8,7 +8,6 @@ and what is lost is made again, since resuming goes by what is missing.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import time
@@ -18,11 +17,10 @@ from types import TracebackType
 from typing import Any
 
 from ranktuner.errors import DataError, InputError
+from ranktuner.lock import THIS, HeldError, Lock
 
 SYNC_SECONDS = 2.0
 """Longest time that finished lines stay in the operating system's memory only."""
-
-_open_here: set[Path] = set()
 
 
 class Journal:
@@ -38,7 +36,7 @@ class Journal:
         """
         self.path = Path(path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._lock = _Lock(self.path)
+        self._lock = _locked(self.path)
         try:
             self.repaired = _cut_torn_end(self.path, say)
             self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
@@ -87,37 +85,17 @@ class Journal:
         self.close()
 
 
-class _Lock:
-    """The right to write a journal: a record lock on a hidden file beside it.
-
-    A record lock belongs to the process and ends with it. A `flock` would be inherited by forked grading workers, and
-    an orphan of a killed run would go on holding the store. The hidden file is never deleted: deleting it would let
-    two processes hold locks on two files of the same name.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.key = path.resolve()
-        self.file = path.with_name(f".{path.name}.lock")
-        if self.key in _open_here:
-            raise InputError(f"{path} is already open for writing in this process: close it first")
-        self.handle = os.open(self.file, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.lockf(self.handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            owner = os.read(self.handle, 32).decode(errors="replace").strip() or "unknown"
-            os.close(self.handle)
-            raise InputError(
-                f"{path} is being written by another process (id {owner}): two writers would mix their lines; wait for "
-                "it, or give this run another --output"
-            ) from error
-        os.truncate(self.handle, 0)
-        os.pwrite(self.handle, f"{os.getpid()}\n".encode(), 0)
-        _open_here.add(self.key)
-
-    def release(self) -> None:
-        if self.key in _open_here:
-            _open_here.discard(self.key)
-            os.close(self.handle)
+def _locked(path: Path) -> Lock:
+    """Return the right to write a journal: a lock on a hidden file beside it."""
+    try:
+        return Lock(path.with_name(f".{path.name}.lock"))
+    except HeldError as owner:
+        if str(owner) == THIS:
+            raise InputError(f"{path} is already open for writing in this process: close it first") from None
+        raise InputError(
+            f"{path} is being written by {owner}: two writers would mix their lines; wait for it, or give this run "
+            "another --output"
+        ) from None
 
 
 def read_header(path: Path) -> dict[str, Any]:
@@ -177,7 +155,7 @@ def _cut_torn_end(path: Path, say: Callable[[str], None]) -> int:
 
 def set_aside(path: Path) -> Path:
     """Rename a journal out of the way, whole, and return its new name; nothing is ever deleted."""
-    lock = _Lock(path)
+    lock = _locked(path)
     try:
         stamp = time.strftime("%Y%m%d-%H%M%S")
         names = (path.with_name(f"{path.name}.{stamp}{suffix}.old") for suffix in ("", *(f"-{i}" for i in range(99))))

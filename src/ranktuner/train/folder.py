@@ -22,10 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from ranktuner.errors import InputError, RankTunerError, UnsupportedError
+from ranktuner.lock import HeldError, Lock
 from ranktuner.train.config import changed
 
 RUN, METRICS, CHECKPOINTS, MODEL, STATE = "run.json", "metrics.jsonl", "checkpoints", "model", "ranktuner.json"
-PART = ".part"
+PART, LOCK = ".part", ".lock"
 FREE_TO_CHANGE = ("telemetry", "checkpoint", "output")
 """Sections that a resumed run may change: they do not touch a number."""
 FREE_KEYS = (
@@ -51,6 +52,23 @@ class RunFolder:
         self.checkpoints = self.path / CHECKPOINTS
         self.model = self.path / MODEL
         self.metrics = self.path / METRICS
+        self._lock: Lock | None = None
+
+    def hold(self) -> None:
+        """Have the folder alone until `release`: two runs in it would delete each other's checkpoints."""
+        try:
+            with saving(f"{self.path}", self):
+                self.path.mkdir(parents=True, exist_ok=True)
+                self._lock = Lock(self.path / LOCK)
+        except HeldError as owner:
+            raise InputError(
+                f"{self.path}: {owner} trains in this folder now; wait for it, or choose another --output"
+            ) from None
+
+    def release(self) -> None:
+        """Let others have the folder."""
+        if self._lock is not None:
+            self._lock.release()
 
     def record(self) -> dict[str, Any] | None:
         """Return run.json, or None where there is none."""
@@ -74,7 +92,7 @@ class RunFolder:
         if self.path.exists() and not self.path.is_dir():
             raise InputError(f"{self.path}: a file, not a folder; choose another --output")
         record = self.record()
-        if record is None and self.path.is_dir() and any(self.path.iterdir()):
+        if record is None and self.path.is_dir() and any(file.name != LOCK for file in self.path.iterdir()):
             raise InputError(
                 f"{self.path}: the folder is not empty and holds no run of ours (no {RUN}); choose another --output"
             )

@@ -12,7 +12,7 @@ from typing import Any
 
 from ranktuner.train.config import TrainConfig, make_config, read_config
 from ranktuner.train.describe import closing, describe
-from ranktuner.train.folder import RunFolder
+from ranktuner.train.folder import Claim, RunFolder
 from ranktuner.train.launch import check_launch, check_processes, on_main, quiet_libraries
 from ranktuner.train.plan import Plan, Prepared, World, prepare
 from ranktuner.train.record import Recorder, now, resolve
@@ -68,7 +68,10 @@ def train(
     folder = RunFolder(plan.output)
     if dry_run:
         return RunResult(folder.path, plan, "planned", 0, {})
-    return _run(config, prepared, folder, resume, console, part)
+    try:
+        return _run(config, prepared, folder, resume, console, part)
+    finally:
+        folder.release()
 
 
 def as_config(config: TrainConfig | Mapping[str, Any] | str | Path) -> TrainConfig:
@@ -88,7 +91,7 @@ def _run(
     arguments = build_arguments(config, plan, folder)  # joins the processes
     check_processes(world, arguments.world_size)
     resolved = resolve(config, plan)
-    claim = on_main(lambda: folder.claim(resolved, plan.fingerprint, resume))
+    claim = on_main(lambda: _claim(folder, resolved, plan.fingerprint, resume))
     if claim.finished:
         Display(0, 0, console).say(f"finished already: {folder.model}")
         return RunResult(folder.path, plan, "finished", plan.steps, (folder.record() or {}).get("last", {}))
@@ -115,3 +118,9 @@ def _run(
     for line in () if part else closing(folder, plan, outcome, trainer.state.global_step, config):
         Display(0, 0, console).say(line)
     return RunResult(folder.path, plan, outcome, trainer.state.global_step, last)
+
+
+def _claim(folder: RunFolder, resolved: dict[str, Any], fingerprint: str, resume: bool) -> Claim:
+    folder.check(resume)
+    folder.hold()
+    return folder.claim(resolved, fingerprint, resume)
