@@ -1,8 +1,10 @@
 """The parts of README.md and results.md that are made from stored results; what is not stored is left out.
 
-Each part stands between `<!-- NAME -->` and `<!-- end of NAME -->`. To store a demo's result, where it ran:
+Each part stands between `<!-- NAME -->` and `<!-- end of NAME -->`. To store the result of the demo, or of another
+comparison as docs/results/NAME, where it ran:
 
-    python DOCS/stored.py runs/demo
+    python DOCS/stored.py runs/demo demo
+    python DOCS/stored.py runs/compare/NAME NAME
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from ranktuner.findings import Finding
@@ -45,8 +48,7 @@ def readme() -> str:
 
 def results_page() -> str:
     """Return docs/results.md with the tables of the stored comparisons."""
-    demo = RESULTS / "demo"
-    parts = {"demo": comparison_part(demo) + answers_part(demo), "larger": larger_part(RESULTS / "larger")}
+    parts = {name: run_part(RESULTS / name, head) for name, head in RUNS.items()}
     return filled((ROOT / "docs" / "results.md").read_text(encoding="utf-8"), parts, "docs/results.md")
 
 
@@ -120,31 +122,39 @@ def stale_figure(folder: Path = RESULTS / "demo") -> bool:
     return source.exists() and (not path.exists() or digest(source) not in path.read_text(encoding="utf-8"))
 
 
-def store(run: Path, folder: Path = RESULTS / "demo") -> None:
-    """Keep the Findings and times of a demo's run, and count in its samples who took up the solutions' form."""
+def store(run: Path, folder: Path) -> None:
+    """Keep the Findings of a comparison, and what its trainings came to and its answers look like."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in [*(run / "findings").glob("*.json"), *run.glob("times.json")]:
+        shutil.copy(path, folder / path.name)
+    answers(run).save(folder / "answers.json")
+
+
+def answers(run: Path) -> Finding:
+    """Count in the samples of the generated problems who took up the solutions' form; seeds are taken together."""
     from ranktuner.findings import provenance
 
-    folder.mkdir(parents=True, exist_ok=True)
-    for path in [*(run / "findings").glob("*.json"), run / "times.json"]:
-        shutil.copy(path, folder / path.name)
-    cells = json.loads((run / "compare.json").read_text(encoding="utf-8"))["cells"]
-    rows: dict[str, dict[str, Any]] = {}
-    for cell in cells:
-        place = Path(cell["folder"])
-        if cell["stage"] == "eval":
-            texts = [line["text"] for line in _lines_of(place / "samples" / "problems.jsonl") if "text" in line]
-            count = {"samples": len(texts), "boxed": sum("\\boxed{" in text for text in texts)}
-            rows.setdefault(cell["label"], {}).update(count, empty=sum("\\boxed{}" in text for text in texts))
+    rows: dict[str, dict[str, list[Any]]] = {}
+    for cell in json.loads((run / "compare.json").read_text(encoding="utf-8"))["cells"]:
+        place, row = Path(cell["folder"]), rows.setdefault(cell["label"], {"texts": [], "first": [], "last": []})
+        if cell["stage"] == "eval" and (place / "samples" / "problems.jsonl").exists():
+            lines = _lines_of(place / "samples" / "problems.jsonl")
+            row["texts"] += [line["text"] for line in lines if "text" in line]
         elif cell["stage"] == "train":
-            steps = _lines_of(place / "run" / "metrics.jsonl")
-            last = [line["nll"] for line in steps[-LAST:]]
-            rows.setdefault(cell["label"], {}).update(nll_first=steps[0]["nll"], nll_last=sum(last) / len(last))
-    found = [{"label": label, **counts} for label, counts in rows.items()]
+            steps = [line["nll"] for line in _lines_of(place / "run" / "metrics.jsonl")]
+            row["first"].append(steps[0])
+            row["last"].append(fmean(steps[-LAST:]))
+    found = [_form(label, row) for label, row in rows.items() if row["texts"]]
     n = sum(row["samples"] for row in found)
-    protocol = {"unit": "sample", "nll_last": f"mean of the last {LAST} steps"}
-    Finding("demo-answers", "The form of the demo's answers", n, {"rows": found}, protocol, provenance()).save(
-        folder / "answers.json"
-    )
+    protocol = {"unit": "sample", "nll_last": f"mean of the last {LAST} steps, over all trainings of the row"}
+    return Finding("answer-forms", "The form of the answers", n, {"rows": found}, protocol, provenance())
+
+
+def _form(label: str, row: Mapping[str, list[Any]]) -> dict[str, Any]:
+    texts = row["texts"]
+    form = {"label": label, "samples": len(texts), "boxed": sum("\\boxed{" in text for text in texts)}
+    form["empty"] = sum("\\boxed{}" in text for text in texts)
+    return form | ({"nll_first": fmean(row["first"]), "nll_last": fmean(row["last"])} if row["first"] else {})
 
 
 LAST = 5
@@ -189,24 +199,41 @@ def comparison_part(folder: Path) -> str:
     return "\n".join([*lines, ""]) + "\n"
 
 
-LARGER = """
+RUNS = {
+    "demo": "",
+    "larger": """
 ## The larger run
 
-[Its recipe](results/larger/recipe.toml): the same model, trained for 28 steps on 192 generated problems of one or two
-steps of arithmetic and 32 GSM8K rows, in bf16, at one learning rate for all: {rows} methods with {seeds} trainings
+[Its recipe](results/larger/recipe.toml): the same model, trained for 64 steps on 384 generated problems of one or two
+steps of arithmetic and 128 GSM8K rows, in bf16, at one learning rate for all: {rows} methods with {seeds} trainings
 each, {samples:,} graded samples in all.
-"""
+""",
+    "longer": """
+## Eight times the steps
+
+[Its recipe](results/longer/recipe.toml): the larger run's with 1,536 problems and 512 GSM8K rows, for two epochs, 512
+steps, on one H200 GPU: {rows} methods with one training each, {samples:,} graded samples.
+""",
+    "words": """
+## Asked in other words
+
+[Its recipe](results/words/recipe.toml): the same 512 steps on the same rows, whose questions now end where the question
+ends; the tasks ask with the words of the mathematics protocol as before. {rows} methods with {seeds} trainings each,
+{samples:,} graded samples, on one H200 GPU.
+""",
+}
+"""Stored comparison -> the head of its section."""
 
 
-def larger_part(folder: Path) -> str:
-    """Return the section of the larger run; nothing where it is not stored."""
+def run_part(folder: Path, head: str) -> str:
+    """Return the section of a stored comparison; nothing where it is not stored."""
     tables = comparison_part(folder)
     if not tables:
         return ""
     rows = [row for t in Finding.load(folder / "comparison.json").numbers["tables"] for row in t["rows"]]
     trained = {row["label"] for row in rows} - {"original"}
     counts = {"rows": len(trained), "seeds": max(len(row["seeds"]) for row in rows)}
-    return LARGER.format(**counts, samples=sum(row["samples"] for row in rows)) + tables
+    return head.format(**counts, samples=sum(row["samples"] for row in rows)) + tables + answers_part(folder)
 
 
 def _markdown(table: Record) -> Iterator[str]:
@@ -337,6 +364,6 @@ def marks(text: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
+    if len(sys.argv) != 3:
         sys.exit(__doc__)
-    store(Path(sys.argv[1]))
+    store(Path(sys.argv[1]), RESULTS / sys.argv[2])

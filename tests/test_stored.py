@@ -38,7 +38,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_what_is_not_stored_is_left_out(tmp_path: Path) -> None:
-    assert stored.demo_part(tmp_path) == stored.comparison_part(tmp_path) == stored.larger_part(tmp_path) == ""
+    assert stored.demo_part(tmp_path) == stored.comparison_part(tmp_path) == stored.run_part(tmp_path, "x") == ""
     assert stored.ratios_part(tmp_path) == ""
     assert stored.draw(tmp_path) is None
     assert not stored.stale_figure(tmp_path)
@@ -65,7 +65,8 @@ def test_the_tables_hold_the_stored_numbers(folder: Path) -> None:
     assert f"{100 * best['value']:+.1f}" in line
     assert f"± {100 * at['seed_deviation']:.1f}" in line
     assert "Failed: talr at train: out of memory" in text
-    assert "4 methods with 2 trainings each" in stored.larger_part(folder).replace("\n", " ")
+    said = stored.run_part(folder, "{rows} methods with {seeds} trainings each.\n")
+    assert said == f"4 methods with 2 trainings each.\n{text}"
 
 
 def test_the_front_page_prints_what_the_command_prints(folder: Path) -> None:
@@ -115,17 +116,17 @@ def test_ratios_are_those_of_the_files_that_are_there(tmp_path: Path) -> None:
 
 def test_a_demo_is_stored_with_the_form_of_its_answers(tmp_path: Path) -> None:
     run = tmp_path / "runs" / "demo"
-    cells = [("eval", "original"), ("train", "sft"), ("eval", "sft")]
+    cells = [("eval", "original", 0), *((stage, "sft", seed) for seed in (0, 1) for stage in ("train", "eval"))]
     listed = []
-    for stage, label in cells:
-        place = tmp_path / "cells" / f"{stage}-{label}"
+    for stage, label, seed in cells:
+        place = tmp_path / "cells" / f"{stage}-{label}-{seed}"
         listed.append({"stage": stage, "label": label, "folder": str(place)})
         (place / "samples").mkdir(parents=True)
         (place / "run").mkdir()
         texts = ["\\boxed{4}", "\\boxed{}", "4"] if label == "sft" else ["4"]
         lines = [{"store": 1}, *({"text": text} for text in texts)]
         (place / "samples" / "problems.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-        steps = [{"step": i, "nll": 7.0 - i} for i in range(1, 7)]
+        steps = [{"step": i, "nll": 7.0 - i + 2 * seed} for i in range(1, 7)]
         (place / "run" / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in steps))
     made_up.comparison().save(run / "findings" / "comparison.json")
     (run / "times.json").write_text("{}")
@@ -135,12 +136,12 @@ def test_a_demo_is_stored_with_the_form_of_its_answers(tmp_path: Path) -> None:
     assert sorted(path.name for path in target.iterdir()) == ["answers.json", "comparison.json", "times.json"]
     original, sft = Finding.load(target / "answers.json").numbers["rows"]
     assert original == {"label": "original", "samples": 1, "boxed": 0, "empty": 0}
-    assert sft == {"label": "sft", "samples": 3, "boxed": 2, "empty": 1, "nll_first": 6.0, "nll_last": 3.0}
-    assert "| `sft` | 6.00 | 3.00 | 2 of 3 | 1 |" in stored.answers_part(target)
+    assert sft == {"label": "sft", "samples": 6, "boxed": 4, "empty": 2, "nll_first": 7.0, "nll_last": 4.0}
+    assert "| `sft` | 7.00 | 4.00 | 4 of 6 | 2 |" in stored.answers_part(target)
     assert stored.answers_part(tmp_path) == ""
 
 
-DEMO = ROOT / "docs" / "results" / "demo"
+DEMO, LONGER, WORDS = (ROOT / "docs" / "results" / name for name in ("demo", "longer", "words"))
 
 
 def test_what_the_results_say_of_the_demo_is_what_is_stored() -> None:
@@ -168,3 +169,37 @@ def test_the_demo_took_at_most_eight_minutes_and_then_seconds() -> None:
     first, second = Finding.load(DEMO / "times.json").numbers["calls"]
     assert first["seconds"] <= 480
     assert (second["cells_made"], second["seconds"] < 30) == (0, True)
+
+
+def scores(name: str, k: int) -> dict[str, float]:
+    """pass@k of the stored comparison's rows on the generated problems, in percent."""
+    table = Finding.load(ROOT / "docs" / "results" / name / "comparison.json").numbers["tables"][0]
+    return {row["label"]: 100 * at["value"] for row in table["rows"] for at in row["pass_at_k"] if at["k"] == k}
+
+
+def test_what_the_results_say_of_eight_times_the_steps_is_what_is_stored() -> None:
+    one, eight = scores("longer", 1), scores("longer", 8)
+    order = ["sft", "eaft", "ranktuner(prior=uniform)", "talr", "ranktuner(prior=prob)", "dft", "original"]
+    assert sorted(one, key=lambda label: -one[label]) == order
+    assert [round(one["sft"] - one[label]) for label in order[1:3]] == [3, 5]
+    assert max(eight[label] for label in order[:3]) - min(eight[label] for label in order[:3]) < 1, "level at pass@8"
+    assert [round(eight[label] - one[label]) for label in ("dft", "sft")] == [12, 20]
+    answers = {row["label"]: row for row in Finding.load(LONGER / "answers.json").numbers["rows"]}
+    assert all(row["empty"] == 0 for label, row in answers.items() if label != "original")
+    assert answers["dft"]["nll_last"] > answers["dft"]["nll_first"], "it rose"
+    assert all(0.31 < answers[label]["nll_last"] < 0.35 for label in order[:3])
+
+
+def test_what_the_results_say_of_other_words_is_what_is_stored() -> None:
+    here, there = scores("words", 1), scores("longer", 1)
+    assert [round(here[label]) for label in ("eaft", "sft", "ranktuner(prior=uniform)")] == [10, 57, 54]
+    assert [round(there[label] - here[label]) for label in ("eaft", "sft", "ranktuner(prior=uniform)")] == [59, 15, 12]
+    answers = {row["label"]: row for row in Finding.load(WORDS / "answers.json").numbers["rows"]}
+    assert [round(100 * answers[label]["empty"] / answers[label]["boxed"]) for label in ("eaft", "talr")] == [85, 55]
+    for label in ("dft", "ranktuner(prior=prob)"):
+        assert answers[label]["boxed"] < 0.5 * answers[label]["samples"], "no box in more than half"
+    table, gsm8k = Finding.load(WORDS / "comparison.json").numbers["tables"]
+    (talr,) = [row for row in table["rows"] if row["label"] == "talr"]
+    assert [round(100 * one["value"]) for one in talr["pass_at_k"][0]["seeds"]] == [17, 61, 4]
+    told = {row["label"] for row in gsm8k["rows"] for one in row["to_best"] if one["k"] == 1 and one["high"] < 0}
+    assert told == {"dft", "eaft", "talr"}

@@ -111,6 +111,19 @@ def test_the_plan_counts_what_the_encoder_gives(model: Path, rows: Path) -> None
     assert any("sequences are cut at 40 tokens" in note for note in plan.notes)
 
 
+def test_mathematics_learnt_without_the_words_it_is_asked_with_is_said(model: Path, tmp_path: Path) -> None:
+    rows = tmp_path / "train.jsonl"
+    rows.write_text('{"question": "What is 2+3?", "answer": "5 #### 5"}\n' * 4)
+
+    def said(source: str, *sets: str) -> bool:
+        plan = prepare(read_config(flags={"model": str(model), "data": source}, sets=sets)).plan
+        return any("--set data.prompt_suffix=math adds them" in note for note in plan.notes)
+
+    assert said(f"gsm8k:{rows}")
+    assert not said(f"gsm8k:{rows}", "data.prompt_suffix=math")
+    assert not said(str(rows))
+
+
 def test_steps_that_cut_the_epochs_short_are_said(model: Path, rows: Path) -> None:
     config = read_config(flags={"model": str(model), "data": str(rows), "epochs": 3, "max_steps": 6, "global_batch": 4})
     plan = prepare(config).plan
