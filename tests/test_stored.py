@@ -141,7 +141,20 @@ def test_a_demo_is_stored_with_the_form_of_its_answers(tmp_path: Path) -> None:
     assert stored.answers_part(tmp_path) == ""
 
 
-DEMO, LONGER, WORDS = (ROOT / "docs" / "results" / name for name in ("demo", "longer", "words"))
+FAST = ("sft", "eaft", "ranktuner(prior=uniform)")
+SLOW = ("talr", "ranktuner(prior=prob)", "dft")
+DEMO, LARGER, LONGER, WORDS = (ROOT / "docs" / "results" / name for name in ("demo", "larger", "longer", "words"))
+
+
+def forms(place: Path) -> dict[str, Any]:
+    """What the answers of the stored comparison's rows look like."""
+    return {row["label"]: row for row in Finding.load(place / "answers.json").numbers["rows"]}
+
+
+def scores(place: Path, k: int) -> dict[str, float]:
+    """pass@k of the stored comparison's rows on the generated problems, in percent."""
+    table = Finding.load(place / "comparison.json").numbers["tables"][0]
+    return {row["label"]: 100 * at["value"] for row in table["rows"] for at in row["pass_at_k"] if at["k"] == k}
 
 
 def test_what_the_results_say_of_the_demo_is_what_is_stored() -> None:
@@ -154,15 +167,16 @@ def test_what_the_results_say_of_the_demo_is_what_is_stored() -> None:
     apart = {row["label"]: one["to"] for row in trained for one in row["to_best"] if one["k"] == 1 and one["high"] < 0}
     assert apart == {"ranktuner(prior=uniform)": "sft"}
     assert not any(one["low"] > 0 for row in trained for one in row["to_best"])
-    answers = {row["label"]: row for row in Finding.load(DEMO / "answers.json").numbers["rows"]}
-    for label in ("sft", "ranktuner(prior=uniform)"):
-        one = answers[label]
-        assert one["boxed"] > 0.95 * one["samples"], "took up the form"
-        assert 0.4 < one["empty"] / one["samples"] < 0.6, "about half of the boxes are empty"
+    answers = forms(DEMO)
+    for label in ("sft", "dft", "ranktuner(prior=uniform)", "ranktuner(prior=prob)"):
+        assert answers[label]["boxed"] > 0.95 * answers[label]["samples"], "took up the form"
+        assert answers[label]["empty"] == 0
+        assert round(answers[label]["nll_first"], 2) == 1.28
+    assert [round(answers[label]["nll_last"], 2) for label in ("sft", "ranktuner(prior=uniform)")] == [0.18, 0.23]
     for label in ("dft", "ranktuner(prior=prob)"):
-        one = answers[label]
-        assert one["boxed"] < 0.05 * one["samples"]
-        assert one["nll_first"] - one["nll_last"] < 0.3, "plain nll moved little"
+        assert answers[label]["nll_last"] > 1
+        assert rows[label]["tokens_per_sample"] < rows["sft"]["tokens_per_sample"] - 5, "answer more briefly"
+    assert round(rows["dft"]["pass_at_k"][0]["value"] - rows["sft"]["pass_at_k"][0]["value"], 2) == -0.01
 
 
 def test_the_demo_took_at_most_eight_minutes_and_then_seconds() -> None:
@@ -171,30 +185,46 @@ def test_the_demo_took_at_most_eight_minutes_and_then_seconds() -> None:
     assert (second["cells_made"], second["seconds"] < 30) == (0, True)
 
 
-def scores(name: str, k: int) -> dict[str, float]:
-    """pass@k of the stored comparison's rows on the generated problems, in percent."""
-    table = Finding.load(ROOT / "docs" / "results" / name / "comparison.json").numbers["tables"][0]
-    return {row["label"]: 100 * at["value"] for row in table["rows"] for at in row["pass_at_k"] if at["k"] == k}
+def test_what_the_results_say_of_the_larger_run_is_what_is_stored() -> None:
+    one, eight, answers = scores(LARGER, 1), scores(LARGER, 8), forms(LARGER)
+    assert {label: round(value) for label, value in one.items()} == {
+        "original": 0,
+        "sft": 32,
+        "eaft": 24,
+        "talr": 20,
+        "ranktuner(prior=uniform)": 20,
+        "ranktuner(prior=prob)": 18,
+        "dft": 14,
+    }
+    (table,) = Finding.load(LARGER / "comparison.json").numbers["tables"]
+    rows = {row["label"]: row for row in table["rows"]}
+    assert all(one["high"] < 0 for label in (*SLOW, *FAST[1:]) for one in rows[label]["to_best"] if one["k"] == 1)
+    seeds = {label: [100 * s["value"] for s in rows[label]["pass_at_k"][0]["seeds"]] for label in (*FAST, *SLOW)}
+    assert all(len(found) == 3 and 0.5 < max(found) - min(found) < 6.5 for found in seeds.values())
+    assert min(seeds["sft"]) > max(max(found) for label, found in seeds.items() if label != "sft")
+    assert all(answers[label]["nll_last"] < 0.5 and 58 < eight[label] < 73 for label in FAST)
+    assert all(answers[label]["nll_last"] > 0.95 and 34 < eight[label] < 41 for label in SLOW)
+    assert answers["dft"]["nll_last"] > answers["dft"]["nll_first"], "it rose"
 
 
 def test_what_the_results_say_of_eight_times_the_steps_is_what_is_stored() -> None:
-    one, eight = scores("longer", 1), scores("longer", 8)
-    order = ["sft", "eaft", "ranktuner(prior=uniform)", "talr", "ranktuner(prior=prob)", "dft", "original"]
+    one, eight = scores(LONGER, 1), scores(LONGER, 8)
+    order = [*FAST, *SLOW, "original"]
     assert sorted(one, key=lambda label: -one[label]) == order
-    assert [round(one["sft"] - one[label]) for label in order[1:3]] == [3, 5]
-    assert max(eight[label] for label in order[:3]) - min(eight[label] for label in order[:3]) < 1, "level at pass@8"
+    assert [round(one["sft"] - one[label]) for label in FAST[1:]] == [3, 5]
+    assert max(eight[label] for label in FAST) - min(eight[label] for label in FAST) < 1, "level at pass@8"
     assert [round(eight[label] - one[label]) for label in ("dft", "sft")] == [12, 20]
-    answers = {row["label"]: row for row in Finding.load(LONGER / "answers.json").numbers["rows"]}
+    answers = forms(LONGER)
     assert all(row["empty"] == 0 for label, row in answers.items() if label != "original")
     assert answers["dft"]["nll_last"] > answers["dft"]["nll_first"], "it rose"
-    assert all(0.31 < answers[label]["nll_last"] < 0.35 for label in order[:3])
+    assert all(0.31 < answers[label]["nll_last"] < 0.35 for label in FAST)
 
 
 def test_what_the_results_say_of_other_words_is_what_is_stored() -> None:
-    here, there = scores("words", 1), scores("longer", 1)
+    here, there = scores(WORDS, 1), scores(LONGER, 1)
     assert [round(here[label]) for label in ("eaft", "sft", "ranktuner(prior=uniform)")] == [10, 57, 54]
     assert [round(there[label] - here[label]) for label in ("eaft", "sft", "ranktuner(prior=uniform)")] == [59, 15, 12]
-    answers = {row["label"]: row for row in Finding.load(WORDS / "answers.json").numbers["rows"]}
+    answers = forms(WORDS)
     assert [round(100 * answers[label]["empty"] / answers[label]["boxed"]) for label in ("eaft", "talr")] == [85, 55]
     for label in ("dft", "ranktuner(prior=prob)"):
         assert answers[label]["boxed"] < 0.5 * answers[label]["samples"], "no box in more than half"
