@@ -59,3 +59,11 @@ def test_a_file_system_without_locks_is_written_to_without(tmp_path: Path, monke
 
     monkeypatch.setattr("ranktuner.lock.fcntl.lockf", none)
     Lock(tmp_path / ".lock").release()
+
+
+def test_a_system_without_record_locks_is_written_to_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ranktuner.lock.fcntl", None)
+    lock = Lock(tmp_path / ".lock")
+    with pytest.raises(HeldError, match=r"^this process$"):
+        Lock(tmp_path / ".lock")
+    lock.release()

@@ -8,9 +8,13 @@ deleting it would let two processes hold locks on two files of the same name.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # Windows: there one writer at a time is up to the user
+    fcntl = None  # type: ignore[assignment]
 
 THIS = "this process"
 HELD = (errno.EACCES, errno.EAGAIN)
@@ -40,14 +44,15 @@ class Lock:
             raise HeldError(THIS)
         self.handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            fcntl.lockf(self.handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if fcntl is not None:
+                fcntl.lockf(self.handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno in HELD:
-                owner = os.pread(self.handle, 32, 0).decode(errors="replace").strip()
+                owner = os.read(self.handle, 32).decode(errors="replace").strip()
                 os.close(self.handle)
                 raise HeldError(f"process {owner or 'unknown'}") from error
         os.truncate(self.handle, 0)
-        os.pwrite(self.handle, f"{os.getpid()}\n".encode(), 0)
+        os.write(self.handle, f"{os.getpid()}\n".encode())
         _held_here.add(self.key)
 
     def release(self) -> None:
