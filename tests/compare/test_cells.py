@@ -14,6 +14,7 @@ from rich.console import Console
 
 from ranktuner.compare import ready as readiness
 from ranktuner.compare.cells import Cells, Entry, _problems_of
+from ranktuner.compare.jobs import DiagnoseJob
 from ranktuner.compare.planning import print_plan
 from ranktuner.compare.recipe import Recipe, make_recipe, read_recipe, shipped
 from ranktuner.compare.scale import scaled
@@ -336,6 +337,15 @@ def test_the_key_of_an_own_task_is_of_the_file_that_is_read(tmp_path: Path) -> N
     assert _problems_of(str(own / "own.toml"), found, str(other)) == alone
     (own / "own.jsonl").unlink()
     assert _problems_of(str(own / "own.toml"), found, str(other)) != alone
+
+
+def test_tokens_are_looked_at_in_the_words_in_which_they_are_learnt(tmp_path: Path) -> None:
+    tokens = {"diagnose": [{"kind": "tokens", "data": ["problems"]}]}
+    data = {"source": ["problems"], "prompt_suffix": "math"}
+    bare, words = recipe(**tokens), recipe(**tokens, train={**TRAIN, "data": data})
+    assert not set(keys(bare, tmp_path, "diagnose").values()) & set(keys(words, tmp_path, "diagnose").values())
+    jobs = [e.cell.job for made in (bare, words) for e in entries(made, tmp_path) if e.stage == "diagnose" and e.cell]
+    assert [job.prompt_suffix for job in jobs if isinstance(job, DiagnoseJob)] == [None, "math"]
 
 
 def planned(made: Recipe, folder: Path, only: tuple[str, ...] = ()) -> str:

@@ -15,12 +15,12 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from ranktuner.cli import main
 from ranktuner.cli.sources import named
-from ranktuner.data.encode import Encoder
+from ranktuner.data.encode import MATH_SUFFIX, Encoder
 from ranktuner.data.rows import open_rows
 from ranktuner.diagnostics.collect import score_examples
 from ranktuner.diagnostics.making import Scorer
 from ranktuner.diagnostics.noise import planted_tokens
-from ranktuner.diagnostics.table import read_table
+from ranktuner.diagnostics.table import TokenTable, read_table
 from ranktuner.errors import InputError
 from ranktuner.evals.generators.fingerprint import fingerprint_of
 from ranktuner.evals.samples import Answer, SampleStore, Settings, prompts_of
@@ -122,6 +122,31 @@ def test_the_same_rows_give_the_same_table(run: Run, tmp_path: Path) -> None:
         prints.append(read_table(tmp_path / place / "x.parquet"))
     assert prints[0].meta["data_fingerprint"] == prints[1].meta["data_fingerprint"]
     np.testing.assert_array_equal(prints[0].nll, prints[1].nll)
+
+
+def test_the_words_of_training_stand_after_the_question(run: Run, home: Path, tmp_path: Path) -> None:
+    """A question with the words written into its file is the same as a bare one and --prompt-suffix."""
+    rows = [json.loads(line) for line in (home / "train.jsonl").read_text().splitlines()]
+    for row in rows:
+        row["question"] += f"\n{MATH_SUFFIX}"
+    (tmp_path / "words.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def table(data: str, *more: str) -> TokenTable:
+        status, _, error = run(
+            "diagnose", "table", "--model", "model", "--data", f"x={data}", "--rows", "9", *more, "-o", str(tmp_path)
+        )
+        assert status == 0, error
+        return read_table(tmp_path / "x.parquet")
+
+    bare, words = table("train.jsonl"), table(str(tmp_path / "words.jsonl"))
+    named = table("train.jsonl", "--prompt-suffix", "math")
+    given = table("train.jsonl", "--prompt-suffix", MATH_SUFFIX)
+    for one in (named, given):
+        assert one.meta["data_fingerprint"] == words.meta["data_fingerprint"] != bare.meta["data_fingerprint"]
+        np.testing.assert_array_equal(one.nll, words.nll)
+        assert one.meta["prompt_suffix"] == MATH_SUFFIX
+    assert np.abs(words.nll - bare.nll).max() > 0
+    assert "prompt_suffix" not in bare.meta
 
 
 def test_several_sets_stand_side_by_side(run: Run, tmp_path: Path) -> None:

@@ -59,6 +59,9 @@ class Source:
     dtype: Annotated[str, typer.Option(help="auto (the model's own), float32, bfloat16, float16, float64.")] = "auto"
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1. Default: CUDA where there is one.")] = None
     template: Annotated[str, typer.Option(help="auto, chat (the tokenizer's own), plain (for base models).")] = "auto"
+    prompt_suffix: Annotated[
+        str | None, typer.Option(help="Words after the last question, as in training; math: those of its tasks.")
+    ] = None
     prompt_field: Annotated[
         str | None, typer.Option(help="Field with the question, where the data has no known shape.")
     ] = None
@@ -116,6 +119,7 @@ class Source:
 
             logging.disable_progress_bar()
         how = {"methods": tuple(methods), "max_length": self.max_length, "template": self.template}
+        how["prompt_suffix"] = self.prompt_suffix
         with _progress(self.model) as tell:
             yield Scorer.load(self.model, dtype=self.dtype, device=self.device, tell=tell, **how)
 

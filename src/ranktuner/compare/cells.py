@@ -339,6 +339,7 @@ class Cells:
                 "diagnose", facts, DiagnoseJob(place, one, ()), (*([place.cell] if place.cell else []), *samples)
             )
         methods = self._methods_of(one) if one.kind != "tightness" else ()
+        suffix = self.recipe.train.get("data", {}).get("prompt_suffix")
         data = tuple((name, self.data(source, "train")) for name, source in named(one.data).items())
         noise = tuple(self.data(source, "foreign") for source in one.noise)
         facts = {
@@ -347,9 +348,10 @@ class Cells:
             "data": [[name, where.facts] for name, where in data],
             "noise": [where.facts for where in noise],
             **one.model_dump(include={"kind", "rows", "seeds", "max_length", "dtype"}),
+            **({"prompt_suffix": suffix} if suffix else {}),
         }
         needs = tuple(dict.fromkeys(w.cell for w in (place, *(w for _, w in data), *noise) if w.cell))
-        return Cell("diagnose", facts, DiagnoseJob(place, one, methods, data, noise), needs)
+        return Cell("diagnose", facts, DiagnoseJob(place, one, methods, data, noise, suffix), needs)
 
     def _methods_of(self, one: DiagnoseConfig) -> tuple[str, ...]:
         return tuple(one.methods or [row.method for row in self.recipe.methods] or ["sft", "ranktuner(prior=prob)"])

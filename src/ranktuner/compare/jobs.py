@@ -77,3 +77,5 @@ class DiagnoseJob:
     data: tuple[tuple[str, Place], ...] = ()
     """Name of the set -> its place."""
     noise: tuple[Place, ...] = ()
+    prompt_suffix: str | None = None
+    """Of the recipe's trainings: tokens are looked at in the words in which they are learnt."""

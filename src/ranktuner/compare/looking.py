@@ -53,7 +53,8 @@ class Looking:
         assert self.job.model is not None
         path, config = self.worker.at(self.job.model), self.job.config
         self.worker.say(f"loading {path}")
-        scorer = Scorer.load(path, dtype=config.dtype, max_length=config.max_length, methods=self.job.methods)
+        how: dict[str, Any] = {"methods": self.job.methods, "prompt_suffix": self.job.prompt_suffix}
+        scorer = Scorer.load(path, dtype=config.dtype, max_length=config.max_length, **how)
         return replace(scorer, tell=_Told(self.worker.say))
 
     def _tables(self) -> dict[str, Any]:

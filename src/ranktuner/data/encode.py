@@ -67,7 +67,7 @@ class Encoder:
         max_length: longer sequences lose their end (counted by `Example.truncated`); None keeps everything.
         template: `chat` (the tokenizer's own), `plain`, or `auto`: the tokenizer's own where it has one; else plain
             for prompts with one answer, and an error for conversations, whose format a base model does not know.
-        suffix: put on a line of its own after the last user message, such as `MATH_SUFFIX`.
+        suffix: put on a line of its own after the last user message; `math` stands for `MATH_SUFFIX`.
     """
 
     def __init__(
@@ -80,7 +80,8 @@ class Encoder:
         has_chat = tokenizer.chat_template is not None
         if template == "chat" and not has_chat:
             raise InputError("template=chat, but the tokenizer has no chat template; use template=plain")
-        self.tokenizer, self.max_length, self.suffix = tokenizer, max_length, suffix
+        self.tokenizer, self.max_length = tokenizer, max_length
+        self.suffix = MATH_SUFFIX if suffix == "math" else suffix
         self._auto = template == "auto" and not has_chat
         self.template = "plain" if template == "plain" or self._auto else "chat"
         if self.template == "plain" and tokenizer.eos_token is None:

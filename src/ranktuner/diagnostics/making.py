@@ -44,6 +44,8 @@ class Scorer:
     """Specs of the methods whose weights every table stores."""
     max_length: int | None = 2048
     template: str = "auto"
+    prompt_suffix: str | None = None
+    """After the last question, as in training; see `Encoder`."""
     tell: Tell = _silent
 
     @staticmethod
@@ -91,8 +93,9 @@ class Scorer:
 
     def table(self, path: Path, rows: Sequence[Row], name: str, **meta: Any) -> TokenTable:
         """Score rows into a token table and read it back; `meta` goes into its metadata."""
-        encoder = Encoder(self.tokenizer, self.max_length, self.template)
-        return self.table_of(path, encoder.encode(rows), name, template=encoder.template, **meta)
+        encoder = Encoder(self.tokenizer, self.max_length, self.template, self.prompt_suffix)
+        words = {"prompt_suffix": encoder.suffix} if encoder.suffix else {}
+        return self.table_of(path, encoder.encode(rows), name, template=encoder.template, **words, **meta)
 
     def table_of(self, path: Path, examples: Iterator[Example], name: str, **meta: Any) -> TokenTable:
         """Score encoded examples into a token table and read it back."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ranktuner.data.encode import MATH_SUFFIX, Encoder
+from ranktuner.data.encode import Encoder
 from ranktuner.data.examples import Counts, Examples, Held, open_examples, pack
 from ranktuner.data.presets import PRESETS, open_data, prior_for, split_source
 from ranktuner.data.shapes import RowOptions
@@ -206,8 +206,7 @@ def load_model_config(config: TrainConfig) -> Any:
 
 def make_encoder(data: DataConfig, tokenizer: Any) -> Encoder:
     """Return the encoder that the data section asks for."""
-    suffix = MATH_SUFFIX if data.prompt_suffix == "math" else data.prompt_suffix
-    return Encoder(tokenizer, data.max_length, data.template, suffix)
+    return Encoder(tokenizer, data.max_length, data.template, data.prompt_suffix)
 
 
 def row_options(data: DataConfig) -> RowOptions:
