@@ -43,6 +43,13 @@ def entries(made: Recipe, folder: Path, only: tuple[str, ...] = ()) -> list[Entr
     return list(Cells(made, Store(folder), only).entries())
 
 
+def planned(cells: Cells) -> str:
+    """What --plan prints."""
+    text = io.StringIO()
+    print_plan(cells, Console(file=text, width=120))
+    return text.getvalue()
+
+
 def keys(made: Recipe, folder: Path, stage: str) -> dict[tuple[str, int | None], str]:
     return {(e.label, e.seed): e.cell.key for e in entries(made, folder) if e.stage == stage and e.cell}
 
@@ -289,13 +296,7 @@ sys.stdin.read()
 
 def test_the_plan_says_what_is_there_and_what_it_takes(tmp_path: Path) -> None:
     cells = Cells(recipe(methods=["sft"]), Store(tmp_path))
-
-    def printed() -> str:
-        text = io.StringIO()
-        print_plan(cells, Console(file=text, width=120))
-        return text.getvalue()
-
-    text = printed()
+    text = planned(cells)
     assert "cells    5 to do" in text
     assert "are guesses from the number of parameters" in text
     for entry in cells.entries():
@@ -303,7 +304,7 @@ def test_the_plan_says_what_is_there_and_what_it_takes(tmp_path: Path) -> None:
             cells.store.folder(entry.cell).mkdir(parents=True)
             facts = {"seconds": 2.0, "tokens": 64 * 4 * 160 // 40, "base": cells.model("tiny").facts}
             cells.store.finish(entry.cell, facts)
-    text = printed()
+    text = planned(cells)
     assert "2 done, 3 to do" in text
     shown = [" ".join(line.split()) for line in text.splitlines()]
     assert "eval 1 to do ≤ 41 k 80 s" in shown, "40 times as many tokens as took 2 seconds"
@@ -348,14 +349,8 @@ def test_tokens_are_looked_at_in_the_words_in_which_they_are_learnt(tmp_path: Pa
     assert [job.prompt_suffix for job in jobs if isinstance(job, DiagnoseJob)] == [None, "math"]
 
 
-def planned(made: Recipe, folder: Path, only: tuple[str, ...] = ()) -> str:
-    out = io.StringIO()
-    print_plan(Cells(made, Store(folder), only), Console(file=out, width=100))
-    return out.getvalue()
-
-
 def test_the_plan_says_where_rows_learn_without_the_words_that_the_tasks_ask_with(tmp_path: Path) -> None:
-    said = planned(recipe(), tmp_path)
+    said = planned(Cells(recipe(), Store(tmp_path)))
     assert f'note     problems: asked with "{MATH_SUFFIX}", while the rows learn without these words; ' in said
     assert 'train.data.prompt_suffix = "math" trains with them' in said
 
@@ -363,15 +358,15 @@ def test_the_plan_says_where_rows_learn_without_the_words_that_the_tasks_ask_wit
 def test_rows_that_learn_with_the_words_are_not_named(tmp_path: Path) -> None:
     data = {"source": ["problems"], "prompt_suffix": "math"}
     with_words = {"method": "dft", "train": {"data": data}}
-    made = recipe(methods=["sft", with_words])
-    assert "while sft learn without these words" in planned(made, tmp_path)
-    assert "note" not in planned(made, tmp_path, only=("dft",))
-    assert "note" not in planned(recipe(train={**TRAIN, "data": data}), tmp_path)
+    made, store = recipe(methods=["sft", with_words]), Store(tmp_path)
+    assert "while sft learn without these words" in planned(Cells(made, store))
+    assert "note" not in planned(Cells(made, store, ("dft",)))
+    assert "note" not in planned(Cells(recipe(train={**TRAIN, "data": data}), store))
 
 
 def test_nothing_is_said_of_tasks_that_ask_with_no_words_and_of_scaled_recipes(tmp_path: Path) -> None:
-    assert "note" not in planned(recipe(eval={"tasks": ["humaneval"], "n": 4}), tmp_path)
-    assert "note" not in planned(scaled(recipe(), "tiny"), tmp_path)
+    assert "note" not in planned(Cells(recipe(eval={"tasks": ["humaneval"], "n": 4}), Store(tmp_path)))
+    assert "note" not in planned(Cells(scaled(recipe(), "tiny"), Store(tmp_path)))
 
 
 def test_rows_and_tasks_have_one_wording() -> None:

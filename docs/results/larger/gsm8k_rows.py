@@ -4,9 +4,10 @@ The calculator's marks go, and the answer after `####` is boxed, so that both ha
 """
 
 import json
-import re
 import sys
 from pathlib import Path
+
+from ranktuner.data.presets import without_calculator_marks
 
 
 def main() -> None:
@@ -14,7 +15,7 @@ def main() -> None:
     file, count = Path(sys.argv[1]), int(sys.argv[2])
     for line in file.read_text(encoding="utf-8").splitlines()[:count]:
         row = json.loads(line)
-        text, _, answer = re.sub(r"<<.*?>>", "", row["answer"]).rpartition("####")
+        text, _, answer = without_calculator_marks(row["answer"]).rpartition("####")
         solution = f"{text.strip()}\nThe answer is \\boxed{{{answer.strip().replace(',', '')}}}."
         print(json.dumps({"problem": row["question"], "solution": solution}))
 

@@ -118,10 +118,17 @@ class Source:
             from transformers.utils import logging
 
             logging.disable_progress_bar()
-        how = {"methods": tuple(methods), "max_length": self.max_length, "template": self.template}
-        how["prompt_suffix"] = self.prompt_suffix
         with _progress(self.model) as tell:
-            yield Scorer.load(self.model, dtype=self.dtype, device=self.device, tell=tell, **how)
+            yield Scorer.load(
+                self.model,
+                dtype=self.dtype,
+                device=self.device,
+                methods=tuple(methods),
+                max_length=self.max_length,
+                template=self.template,
+                prompt_suffix=self.prompt_suffix,
+                tell=tell,
+            )
 
     def tables(self, methods: Sequence[str], output: Path) -> dict[str, TokenTable]:
         """Return name -> token table: those that --table names, or new ones in the output folder."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,9 +52,14 @@ class Looking:
         assert self.job.model is not None
         path, config = self.worker.at(self.job.model), self.job.config
         self.worker.say(f"loading {path}")
-        how: dict[str, Any] = {"methods": self.job.methods, "prompt_suffix": self.job.prompt_suffix}
-        scorer = Scorer.load(path, dtype=config.dtype, max_length=config.max_length, **how)
-        return replace(scorer, tell=_Told(self.worker.say))
+        return Scorer.load(
+            path,
+            dtype=config.dtype,
+            max_length=config.max_length,
+            methods=self.job.methods,
+            prompt_suffix=self.job.prompt_suffix,
+            tell=_Told(self.worker.say),
+        )
 
     def _tables(self) -> dict[str, Any]:
         """A token table of each set."""

@@ -12,7 +12,7 @@ import torch
 
 from ranktuner.data.encode import Encoder
 from ranktuner.data.examples import Counts, Examples, Held, open_examples, pack
-from ranktuner.data.presets import PRESETS, open_data, prior_for, split_source
+from ranktuner.data.presets import open_data, prior_for, split_source
 from ranktuner.data.shapes import RowOptions
 from ranktuner.errors import InputError, UnsupportedError, nearest
 from ranktuner.registry import method
@@ -258,8 +258,7 @@ def _remark(plan: Plan, config: TrainConfig, model_config: Any) -> None:
         note(f"{c.dropped:,} rows keep no supervised token and are left out (first: {first})")
     if c.skipped:
         note(f"{c.skipped:,} empty rows are passed over")
-    presets = [name for source in config.data.source if (name := split_source(source)[0])]
-    if not config.data.prompt_suffix and any(PRESETS[name].prior == "prob" for name in presets):  # mathematics
+    if not config.data.prompt_suffix and prior_for(config.data.source)[0] == "prob":  # mathematics
         note("`ranktuner eval` ends its questions with words that these lack: --set data.prompt_suffix=math adds them")
     limit = getattr(model_config.get_text_config(), "max_position_embeddings", None)
     if limit and c.longest > limit:

@@ -121,6 +121,6 @@ def _run(
 
 
 def _claim(folder: RunFolder, resolved: dict[str, Any], fingerprint: str, resume: bool) -> Claim:
-    folder.check(resume)
+    folder.check(resume)  # first, so that no lock is left in a folder of somebody else's
     folder.hold()
     return folder.claim(resolved, fingerprint, resume)
